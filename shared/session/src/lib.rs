@@ -1,0 +1,31 @@
+//! The session kernel: one line of commits over conversations, entries, tasks, submissions and documents, with the contract that a
+//! storage backend fulfils for it (sections 2, 3, 4, 9.1, 9.2 and 10 of the specification).
+//!
+//! **Architecture invariants.** This crate knows no SQL, no NATS, no HTTP, no model and no task definition. It decides the serial
+//! order of one session's commits and nothing about what they mean. Only [`Clock`] reads the system clock.
+
+mod clock;
+mod document;
+mod id;
+pub mod message;
+mod record;
+pub mod storage;
+mod submission;
+mod task;
+mod wire;
+
+pub use clock::Clock;
+pub use document::{
+    ConversationPolicy, DocumentAddress, DocumentContent, DocumentCreate, DocumentRecord, DocumentScope, Fork, History, LatestFork, Placement,
+    Point, RewindableFork, Semantics, StoredDocument,
+};
+pub use id::{
+    CommitToken, ConversationId, DocumentId, EntryId, Epoch, FIRST_MINTED_ID, ID_MAX, Id, InvalidId, InvalidSessionId, InvalidToken,
+    InvocationId, Millis, PartitionCount, ROOT_CONVERSATION_ID, Seq, SessionId, SubmissionId, TaskId, marker,
+};
+pub use record::{
+    ContextEdit, ConversationOwner, ConversationOwnership, ConversationRecord, DraftHead, EditAction, EntryDraft, EntryKind, EntryRecord,
+    ForkPoint, Typed,
+};
+pub use submission::{InputState, Settlement, SubmissionRecord, SubmissionState, SubmissionStatus, WriteState};
+pub use task::{InvocationRow, JoinPolicy, TaskCreate, TaskError, TaskOutcome, TaskOwnership, TaskRecord, TaskState, TaskStatus};
