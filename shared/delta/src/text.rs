@@ -96,7 +96,7 @@ pub struct StrRef<'a>(Repr<'a>);
 #[derive(Clone, Copy)]
 enum Repr<'a> {
     Short(&'a Arc<str>),
-    Long(&'a Rope),
+    Long(&'a Arc<Rope>),
 }
 
 impl<'a> StrRef<'a> {
@@ -145,6 +145,13 @@ impl<'a> StrRef<'a> {
         }
     }
 
+    pub(crate) fn to_text(self) -> Text {
+        match self.0 {
+            Repr::Short(text) => Text::Short(Arc::clone(text)),
+            Repr::Long(rope) => Text::Long(Arc::clone(rope)),
+        }
+    }
+
     /// The pieces of the text in order; none of them splits a character.
     pub fn chunks(self) -> TextChunks<'a> {
         TextChunks(match self.0 {
@@ -181,7 +188,7 @@ impl<'a> StrRef<'a> {
         }
     }
 
-    /// Compares with a later part of `self`: true when `self[from..]` starts with `other[..]` up to the shorter end.
+    /// True when the text begins with `prefix`.
     pub(crate) fn starts_with(self, prefix: StrRef<'_>) -> bool {
         self.len() >= prefix.len() && chunks_agree(self.chunks(), prefix.chunks())
     }
