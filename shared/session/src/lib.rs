@@ -5,6 +5,8 @@
 //! order of one session's commits and nothing about what they mean. Only [`Clock`] reads the system clock.
 
 mod clock;
+mod context;
+mod definition;
 mod document;
 mod id;
 pub mod message;
@@ -15,6 +17,11 @@ mod task;
 mod wire;
 
 pub use clock::Clock;
+pub use context::{ContextView, derive_context};
+pub use definition::{
+    AsOf, CheckpointInfo, CheckpointWhen, Current, DefinitionError, DocDefinition, DocToken, DocValue, FamilyDefinition, FamilyToken, InSession,
+    InTask, Initial, Latest, LatestPolicy, Migrate, MigrateError, Rewindable, RewindablePolicy, Scope, every,
+};
 pub use document::{
     ConversationPolicy, DocumentAddress, DocumentContent, DocumentCreate, DocumentRecord, DocumentScope, Fork, History, LatestFork, Placement,
     Point, RewindableFork, Semantics, StoredDocument,

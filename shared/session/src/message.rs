@@ -23,8 +23,8 @@ pub enum Message {
 /// Reads the tag of an internally tagged value. Going through [`Json`] shares the values below it, where serde's own way would copy them.
 fn tagged<'de, D: Deserializer<'de>>(deserializer: D, tag: &'static str) -> Result<(String, Json), D::Error> {
     let value = Json::deserialize(deserializer)?;
-    match value.get(tag).as_ref().and_then(Json::as_str) {
-        Some(word) => Ok((word.into_owned(), value)),
+    match value.get(tag).and_then(Json::as_str).map(std::borrow::Cow::into_owned) {
+        Some(word) => Ok((word, value)),
         None => Err(D::Error::custom(format!("{tag} is missing or no text"))),
     }
 }

@@ -153,7 +153,7 @@ impl ExportLine {
             Self::End { count, sha256 } => ("end", Json::from_serde(&EndWire { count: *count, sha256: sha256.clone() }), None),
         };
         let record = record.map_err(|error| format!("{kind}: {error}"))?;
-        let fields = record.as_object().into_iter().flat_map(|object| object.iter().map(|(key, value)| (Arc::clone(key), value.clone())));
+        let fields = record.as_object().into_iter().flat_map(|object| object.iter().map(|(key, value)| (Arc::<str>::from(key), value.clone())));
         let head = std::iter::once((Arc::from("type"), Json::from(kind)));
         let line = Json::object(head.chain(fields).chain(extra.map(|(key, value)| (Arc::from(key), value))));
         let mut text = Vec::new();
@@ -167,8 +167,7 @@ impl ExportLine {
     /// A text that says what is wrong with it.
     pub fn from_text(text: &[u8]) -> Result<Self, String> {
         let line = Json::parse(text).map_err(|error| error.to_string())?;
-        let kind = line.get("type");
-        let kind = kind.as_ref().and_then(Json::as_str).ok_or("it has no type")?;
+        let kind = line.get("type").and_then(Json::as_str).ok_or("it has no type")?;
         let read = |error: picofleet_delta::JsonError| format!("{kind}: {error}");
         Ok(match &*kind {
             "session" => Self::Session(line.to().map_err(read)?),

@@ -35,7 +35,7 @@ impl SessionCreate {
     /// A new session of the default tenant, without key or metadata.
     #[must_use]
     pub fn new(at: Millis) -> Self {
-        Self { id: SessionId::random(), tenant: Tenant::default(), key: None, metadata: Json::object::<&str>([]), at }
+        Self { id: SessionId::random(), tenant: Tenant::default(), key: None, metadata: Json::object::<&str, Json>([]), at }
     }
 }
 
