@@ -1,0 +1,183 @@
+//! Imported lines: what an export may hold (`protocol.md` 7).
+
+use std::collections::{BTreeMap, HashSet};
+
+use picofleet_session::storage::{ExportLine, ExportReader, Head, Rejection, SessionLine};
+use picofleet_session::{
+    CommitToken, DocumentContent, DocumentId, DocumentRecord, Epoch, ID_MAX, InvocationRow, ROOT_CONVERSATION_ID, Seq, TaskRecord,
+};
+
+use super::exported;
+use crate::tables::{Found, Tables};
+
+/// Takes the lines of an export one by one and writes them. The backend shows nothing of them before [`Import::finish`].
+#[derive(Debug, Default)]
+pub(crate) struct Import {
+    reader: ExportReader,
+    line: u64,
+    session: Option<SessionLine>,
+    ids: HashSet<i64>,
+    last: Last,
+    documents: BTreeMap<DocumentId, Document>,
+    request: Option<String>,
+}
+
+/// The newest line of a kind whose lines come in the order of ids.
+#[derive(Debug, Default)]
+struct Last {
+    what: &'static str,
+    id: i64,
+}
+
+#[derive(Debug)]
+struct Document {
+    record: DocumentRecord,
+    newest: Option<(Seq, u32)>,
+}
+
+impl Import {
+    /// Takes the next line.
+    ///
+    /// # Errors
+    /// [`Rejection::Import`] for a line that is damaged, out of order or contradicts another; what the tables fail with.
+    pub(crate) fn take(&mut self, tables: &mut impl Tables, line: &ExportLine) -> Found<()> {
+        self.line += 1;
+        self.reader.check(line)?;
+        match line {
+            ExportLine::Session(session) => self.begin(session)?,
+            ExportLine::Conversation(record) => {
+                self.id("conversation", record.id.get())?;
+                tables.put_conversation(record)?;
+            }
+            ExportLine::Entry { seq, entry } => {
+                self.id("entry", entry.id.get())?;
+                self.seq(*seq)?;
+                tables.put_entry(*seq, entry)?;
+            }
+            ExportLine::Task { task, invocation } => self.task(tables, task, invocation.as_ref())?,
+            ExportLine::Submission(record) => {
+                self.id("submission", record.id.get())?;
+                let request_id = record.request_id.as_deref();
+                let taken = request_id.map(|request_id| tables.request_owner(record.conversation_id, request_id)).transpose()?.flatten();
+                self.require(taken.is_none(), "its request ID belongs to another submission")?;
+                tables.insert_submission(record)?;
+            }
+            ExportLine::Document(record) => self.document(tables, record)?,
+            ExportLine::Content { document, seq, content } => self.content(tables, *document, *seq, content)?,
+            ExportLine::Request(row) => {
+                self.require(self.request.as_ref().is_none_or(|last| *last < row.key), "its key is not above the one before")?;
+                self.request = Some(row.key.clone());
+                tables.put_request(row)?;
+            }
+            ExportLine::End { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Checks that all lines were there, and writes the newest commit and the wake time. Gives the session's line and its head.
+    ///
+    /// # Errors
+    /// As [`Import::take`].
+    pub(crate) fn finish(mut self, tables: &mut impl Tables) -> Found<(SessionLine, Head)> {
+        self.reader.finish()?;
+        let empty = self.documents.values().find(|document| document.newest.is_none()).map(|document| document.record.create.id);
+        if let Some(id) = empty {
+            return Err(self.bad(format!("document {id} has no content")).into());
+        }
+        let Some(session) = self.session.take() else {
+            return Err(self.bad("the session's line is missing".to_owned()).into());
+        };
+        tables.put_wake(session.wake)?;
+        let head =
+            Head { seq: session.seq, token: CommitToken::random(), epoch: Epoch(0), next_id: session.next_id, opens: 0, at: session.at };
+        tables.put_commit(&head)?;
+        Ok((session, head))
+    }
+
+    fn bad(&self, why: String) -> Rejection {
+        Rejection::Import { line: self.line, why }
+    }
+
+    fn require(&self, holds: bool, why: &str) -> Result<(), Rejection> {
+        if holds { Ok(()) } else { Err(self.bad(why.to_owned())) }
+    }
+
+    fn begin(&mut self, session: &SessionLine) -> Result<(), Rejection> {
+        self.require(session.seq >= Seq(0), "its sequence is negative")?;
+        let ids = ROOT_CONVERSATION_ID.get() + 1..=ID_MAX + 1;
+        self.require(ids.contains(&session.next_id), "its next id is out of range")?;
+        self.session = Some(session.clone());
+        Ok(())
+    }
+
+    fn seq(&self, seq: Seq) -> Result<(), Rejection> {
+        let newest = self.session.as_ref().map_or(Seq(0), |session| session.seq);
+        self.require(seq > Seq(0) && seq <= newest, "its sequence is not one of the session")
+    }
+
+    /// A record's id: above the one of the line before, below the next to be minted, of no other record.
+    fn id(&mut self, what: &'static str, id: i64) -> Result<(), Rejection> {
+        self.require(self.last.what != what || self.last.id < id, "its id is not above the one before")?;
+        let below = self.session.as_ref().map_or(0, |session| session.next_id);
+        self.require(id < below, "its id was not minted")?;
+        self.last = Last { what, id };
+        let new = self.ids.insert(id);
+        self.require(new, "its id belongs to another record")
+    }
+
+    fn task(&mut self, tables: &mut impl Tables, task: &TaskRecord, invocation: Option<&InvocationRow>) -> Found<()> {
+        self.id("task", task.id.get())?;
+        tables.insert_task(task)?;
+        let Some(row) = invocation else { return Ok(()) };
+        self.require(row.task_id == task.id, "its invocation is another task's")?;
+        tables.put_invocation(row)
+    }
+
+    fn document(&mut self, tables: &mut impl Tables, record: &DocumentRecord) -> Found<()> {
+        self.id("document", record.create.id.get())?;
+        self.seq(record.created_at)?;
+        if let Some(retired) = record.retired_at {
+            self.seq(retired)?;
+            self.require(exported(record), "a retired document without content is not exported")?;
+        } else {
+            let taken = tables.current(&record.create.address())?;
+            self.require(taken.is_none(), "its address has a current incarnation")?;
+        }
+        self.documents.insert(record.create.id, Document { record: record.clone(), newest: None });
+        tables.put_document(record)
+    }
+
+    fn content(&mut self, tables: &mut impl Tables, id: DocumentId, seq: Seq, content: &DocumentContent) -> Found<()> {
+        self.require(self.last.what != "content" || self.last.id <= id.get(), "its document is below the one before")?;
+        self.last = Last { what: "content", id: id.get() };
+        self.seq(seq)?;
+        let Some(document) = self.documents.get(&id) else {
+            return Err(self.bad(format!("there is no document {id}")).into());
+        };
+        self.require(fits(document, seq, content), "it does not continue the document's content")?;
+        tables.put_content(&document.record, seq, content)?;
+        let newest = Some((seq, content.version()));
+        if let Some(document) = self.documents.get_mut(&id) {
+            document.newest = newest;
+        }
+        Ok(())
+    }
+}
+
+/// Whether content continues what came before: a base first, at the creation where history is kept; then rising sequences, and deltas of
+/// the version that they stand on.
+fn fits(document: &Document, seq: Seq, content: &DocumentContent) -> bool {
+    let record = &document.record;
+    let inside = record.created_at <= seq && record.retired_at.is_none_or(|retired| seq <= retired);
+    let continues = match (document.newest, content) {
+        (None, DocumentContent::Base { .. }) => !record.create.placement.rewindable() || seq == record.created_at,
+        (None, DocumentContent::Delta { .. }) => false,
+        (Some((newest, _)), DocumentContent::Base { .. }) => newest < seq,
+        (Some((newest, version)), DocumentContent::Delta { version: delta, .. }) => newest < seq && *delta == version,
+    };
+    let object = match content {
+        DocumentContent::Base { value, .. } => value.as_object().is_some(),
+        DocumentContent::Delta { .. } => true,
+    };
+    inside && continues && object
+}
