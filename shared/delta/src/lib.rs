@@ -8,6 +8,10 @@
 //! | --- | --- |
 //! | [`Json`], [`JsonRef`] | the value: parse, write, compare, serde at the edges |
 //! | [`Op`], [`Path`], [`Segment`] | the seven operations, decoded form |
+//! | [`apply`](fn@apply) | one batch on one base gives the next revision |
+//! | [`Tracker`], [`Change`], [`Draft`], [`Prepared`] | the specification's mutation ownership (3.4) |
+//! | [`wire`] | the path-compressed form of a stream of batches |
+//! | [`overlap`] | the search behind string differences |
 //!
 //! Architecture invariants:
 //!
@@ -16,19 +20,29 @@
 //! - Parse, write, compare and drop use explicit stacks, so no input can overflow the thread's stack.
 //! - A value that was handed out never changes.
 
+mod apply;
 mod array;
+mod draft;
 mod handle;
 mod height;
 mod json;
 mod object;
 mod op;
+mod overlap;
 mod text;
+mod text_diff;
+mod tracker;
+pub mod wire;
 
+pub use apply::{ApplyError, apply};
 pub use array::{ArrayIter, ArrayRef};
+pub use draft::{Draft, DraftError, DraftErrorKind};
 pub use json::{Json, JsonError, JsonErrorKind, JsonRef, ObjectBuilder};
 pub use object::{ObjectIter, ObjectRef};
 pub use op::{Op, OpError, OpErrorKind, Path, Segment, ops_from_json, ops_to_json};
+pub use overlap::{DEFAULT_CANDIDATES, DEFAULT_PROBE, DEFAULT_SCAN, overlap};
 pub use text::{StrRef, TextChunks};
+pub use tracker::{AdoptError, AdoptErrorKind, Change, Prepared, Tracker};
 
 /// Most containers that may stand inside one another. A scalar has depth 0, `[]` has depth 1.
 ///

@@ -149,16 +149,46 @@ impl OpError {
 impl Op {
     /// The decoded tuple.
     pub fn to_json(&self) -> Json {
+        let path = self.path().map(|path| path_to_json(path));
+        std::iter::once(Json::from(self.verb())).chain(path).chain(self.arguments()).collect()
+    }
+
+    pub(crate) fn verb(&self) -> &'static str {
         match self {
-            Op::Replace(value) => Json::from([Json::from("r"), value.clone()]),
-            Op::Set(path, value) => Json::from([Json::from("s"), path_to_json(path), value.clone()]),
-            Op::Delete(path) => Json::from([Json::from("d"), path_to_json(path)]),
-            Op::Append(path, text) => Json::from([Json::from("a"), path_to_json(path), Json::from(Arc::clone(text))]),
-            Op::TrimUtf16(path, count) => Json::from([Json::from("t"), path_to_json(path), Json::from(*count)]),
-            Op::Splice { path, index, remove, items } => {
-                Json::from([Json::from("p"), path_to_json(path), Json::from(*index), Json::from(*remove), Json::array(items.iter())])
+            Op::Replace(_) => "r",
+            Op::Set(..) => "s",
+            Op::Delete(_) => "d",
+            Op::Append(..) => "a",
+            Op::TrimUtf16(..) => "t",
+            Op::Splice { .. } => "p",
+            Op::Move(..) => "m",
+        }
+    }
+
+    /// The place that the operation changes; `None` for the whole value.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Op::Replace(_) => None,
+            Op::Set(path, _)
+            | Op::Delete(path)
+            | Op::Append(path, _)
+            | Op::TrimUtf16(path, _)
+            | Op::Splice { path, .. }
+            | Op::Move(path, _) => Some(path),
+        }
+    }
+
+    /// What follows verb and path in the tuple.
+    pub(crate) fn arguments(&self) -> Vec<Json> {
+        match self {
+            Op::Replace(value) | Op::Set(_, value) => vec![value.clone()],
+            Op::Delete(_) => Vec::new(),
+            Op::Append(_, text) => vec![Json::from(Arc::clone(text))],
+            Op::TrimUtf16(_, count) => vec![Json::from(*count)],
+            Op::Splice { index, remove, items, .. } => {
+                vec![Json::from(*index), Json::from(*remove), Json::array(items)]
             }
-            Op::Move(path, order) => Json::from([Json::from("m"), path_to_json(path), Json::array(order.iter().copied())]),
+            Op::Move(_, order) => vec![Json::array(order.iter().copied())],
         }
     }
 
@@ -196,22 +226,16 @@ impl Op {
 
     /// Checks what can be checked without a value: the path, and that an order is a permutation.
     pub(crate) fn validate(&self) -> Result<(), OpError> {
-        let path = match self {
-            Op::Replace(_) => return Ok(()),
-            Op::Set(path, _) | Op::Delete(path) | Op::Append(path, _) | Op::TrimUtf16(path, _) => {
-                if path.is_empty() {
-                    return Err(OpError::shape("the path is empty; name a key or an item, or use \"r\""));
-                }
-                path
+        let Some(path) = self.path() else { return Ok(()) };
+        match self {
+            Op::Splice { .. } => {}
+            Op::Move(_, order) if is_permutation(order) => {}
+            Op::Move(..) => return Err(OpError::shape("the order is no permutation of its indices")),
+            _ if path.is_empty() => {
+                return Err(OpError::shape("the path is empty; name a key or an item, or use \"r\""));
             }
-            Op::Splice { path, .. } => path,
-            Op::Move(path, order) => {
-                if !is_permutation(order) {
-                    return Err(OpError::shape("the order is no permutation of its indices"));
-                }
-                path
-            }
-        };
+            _ => {}
+        }
         check_path(path)
     }
 }
