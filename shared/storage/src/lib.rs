@@ -10,5 +10,6 @@
 //! **Architecture invariants.** A backend decides nothing about a commit: [`rules`] does, on the keyed lookups and writes of
 //! [`tables`]. Only the backends know where a record is kept. No definition's code runs here.
 
+pub mod memory;
 mod rules;
 mod tables;

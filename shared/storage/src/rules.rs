@@ -18,9 +18,18 @@ use crate::tables::{Found, SubmissionIdentity, Tables, TaskIdentity};
 
 pub(crate) use ancestry::{Segment, ancestry, visible};
 pub(crate) use head::{Fencing, OPENS_MAX, fence, genesis};
-pub(crate) use import::Import;
+pub(crate) use import::{Import, imported};
 pub(crate) use page::{CursorKey, page, page_size, read_cursor};
 pub(crate) use replay::{Replay, exported, readable};
+
+/// Commit rows are kept this far behind the newest one (`protocol.md` 1).
+pub(crate) const COMMITS_KEPT: i64 = 256;
+/// Commit rows are kept at least this long, in milliseconds: 10 minutes.
+pub(crate) const COMMIT_AGE: i64 = 10 * 60 * 1_000;
+/// Answers to request keys are kept this long, in milliseconds: 48 hours (`protocol.md` 3).
+pub(crate) const REQUEST_AGE: i64 = 48 * 60 * 60 * 1_000;
+/// Tombstones of deleted sessions are kept this long, in milliseconds: 30 days (`protocol.md` 7).
+pub(crate) const TOMBSTONE_AGE: i64 = 30 * 24 * 60 * 60 * 1_000;
 
 use documents::Documents;
 use ids::Ids;

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use picofleet_session::storage::{ExportLine, ExportReader, Head, Rejection, SessionLine};
+use picofleet_session::storage::{
+    ExportLine, ExportReader, Head, ImportId, ImportTarget, Rejection, SessionLine, SessionRecord, SessionState,
+};
 use picofleet_session::{
-    CommitToken, DocumentContent, DocumentId, DocumentRecord, Epoch, ID_MAX, InvocationRow, ROOT_CONVERSATION_ID, Seq, TaskRecord,
+    CommitToken, DocumentContent, DocumentId, DocumentRecord, Epoch, ID_MAX, InvocationRow, ROOT_CONVERSATION_ID, Seq, SessionId,
+    TaskRecord,
 };
 
 use super::exported;
@@ -74,11 +77,11 @@ impl Import {
         Ok(())
     }
 
-    /// Checks that all lines were there, and writes the newest commit and the wake time. Gives the session's line and its head.
+    /// Checks that all lines were there, and writes the newest commit and the wake time. Gives the session's line.
     ///
     /// # Errors
     /// As [`Import::take`].
-    pub(crate) fn finish(mut self, tables: &mut impl Tables) -> Found<(SessionLine, Head)> {
+    pub(crate) fn finish(mut self, tables: &mut impl Tables) -> Found<SessionLine> {
         self.reader.finish()?;
         let empty = self.documents.values().find(|document| document.newest.is_none()).map(|document| document.record.create.id);
         if let Some(id) = empty {
@@ -91,7 +94,7 @@ impl Import {
         let head =
             Head { seq: session.seq, token: CommitToken::random(), epoch: Epoch(0), next_id: session.next_id, opens: 0, at: session.at };
         tables.put_commit(&head)?;
-        Ok((session, head))
+        Ok(session)
     }
 
     fn bad(&self, why: String) -> Rejection {
@@ -162,6 +165,16 @@ impl Import {
         }
         Ok(())
     }
+}
+
+/// The session that an import makes. It keeps the time at which the exported one was made; a key belongs to the exported one alone.
+pub(crate) fn imported(target: &ImportTarget, line: SessionLine) -> SessionRecord {
+    let id = match target.id {
+        ImportId::New => SessionId::random(),
+        ImportId::Keep => line.id,
+    };
+    let tenant = target.tenant.clone();
+    SessionRecord { id, tenant, key: None, metadata: line.metadata, state: SessionState::Active, created_at: line.created_at }
 }
 
 /// Whether content continues what came before: a base first, at the creation where history is kept; then rising sequences, and deltas of

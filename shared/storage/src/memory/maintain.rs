@@ -1,0 +1,138 @@
+//! What goes off the commit path (`protocol.md` 1, 3 and 7; section 3.5).
+
+use std::ops::Bound;
+
+use picofleet_session::storage::{Maintained, SessionState};
+use picofleet_session::{DocumentContent, Millis, SessionId};
+
+use super::rows::Rows;
+use super::state::State;
+use crate::rules::{COMMIT_AGE, COMMITS_KEPT, REQUEST_AGE, TOMBSTONE_AGE};
+
+/// How many sessions one step looks at, so that it ends soon also where there is nothing to do.
+const SESSIONS_PER_STEP: usize = 1_000;
+
+/// One bounded step, going round over the sessions.
+pub(super) fn step(state: &mut State, budget: u32, now: Millis) -> Maintained {
+    let mut budget = Budget { left: u64::from(budget), removed: 0 };
+    let from = state.maintained.map_or(Bound::Unbounded, Bound::Excluded);
+    let ids: Vec<SessionId> = state.sessions.range((from, Bound::Unbounded)).map(|(id, _)| *id).take(SESSIONS_PER_STEP).collect();
+    let mut more = ids.len() == SESSIONS_PER_STEP;
+    state.maintained = ids.last().copied().filter(|_| more);
+    let mut before = None;
+    for id in ids {
+        if !session(state, id, &mut budget, now) {
+            state.maintained = before;
+            more = true;
+            break;
+        }
+        before = Some(id);
+    }
+    let gone = |at: &Millis| now.0 - at.0 > TOMBSTONE_AGE;
+    let tombstones = state.tombstones.len();
+    let State { tombstones: stones, sessions, .. } = state;
+    stones.retain(|id, at| !gone(at) || sessions.contains_key(id));
+    let removed = budget.removed + (tombstones - state.tombstones.len()) as u64;
+    Maintained { removed, more }
+}
+
+struct Budget {
+    left: u64,
+    removed: u64,
+}
+
+impl Budget {
+    /// Whether one more row may go.
+    fn spend(&mut self) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        self.removed += 1;
+        true
+    }
+}
+
+/// Whether the session was done before the budget was.
+fn session(state: &mut State, id: SessionId, budget: &mut Budget, now: Millis) -> bool {
+    let Some(session) = state.sessions.get_mut(&id) else { return true };
+    if session.record.state == SessionState::Deleting {
+        let done = sweep(&mut session.rows, budget);
+        if done {
+            state.sessions.remove(&id);
+        }
+        return done;
+    }
+    let rows = &mut session.rows;
+    commits(rows, budget, now) && contents(rows, budget) && requests(rows, budget, now)
+}
+
+/// Commit rows that are both far behind and old, oldest first.
+fn commits(rows: &mut Rows, budget: &mut Budget, now: Millis) -> bool {
+    while let Some((&seq, oldest)) = rows.commits.get_min().map(|(seq, head)| (seq, head)) {
+        if seq > rows.head.seq.0 - COMMITS_KEPT || now.0 - oldest.at.0 <= COMMIT_AGE {
+            break;
+        }
+        if !budget.spend() {
+            return false;
+        }
+        rows.commits.remove(&seq);
+    }
+    true
+}
+
+/// Content that a base or a retirement made unnecessary.
+fn contents(rows: &mut Rows, budget: &mut Budget) -> bool {
+    while let Some(&id) = rows.reclaimable.get_min() {
+        let unneeded = unneeded(rows, id);
+        for seq in unneeded {
+            if !budget.spend() {
+                return false;
+            }
+            rows.contents.remove(&(id, seq));
+        }
+        rows.reclaimable.remove(&id);
+    }
+    true
+}
+
+fn unneeded(rows: &Rows, id: i64) -> Vec<i64> {
+    let newest_base = || {
+        let contents = rows.contents.range((id, i64::MIN)..=(id, i64::MAX)).rev();
+        contents.into_iter().find(|(_, content)| matches!(content, DocumentContent::Base { .. })).map(|((_, seq), _)| *seq)
+    };
+    let retired = rows.documents.get(&id).is_none_or(|record| record.retired_at.is_some());
+    let kept_from = if retired { i64::MAX } else { newest_base().unwrap_or(i64::MIN) };
+    rows.contents.range((id, i64::MIN)..(id, kept_from)).map(|((_, seq), _)| *seq).collect()
+}
+
+/// Request keys after their time.
+fn requests(rows: &mut Rows, budget: &mut Budget, now: Millis) -> bool {
+    while let Some((at, key)) = rows.requests_by_time.get_min().cloned() {
+        if now.0 - at.0 <= REQUEST_AGE {
+            break;
+        }
+        if !budget.spend() {
+            return false;
+        }
+        rows.requests.remove(&key);
+        rows.requests_by_time.remove(&(at, key));
+    }
+    true
+}
+
+/// Rows of a deleted session. Nobody reads them any more, so their indexes go at the end with the session.
+fn sweep(rows: &mut Rows, budget: &mut Budget) -> bool {
+    macro_rules! drain {
+        ($($table:ident),*) => {$(
+            while let Some(key) = rows.$table.get_min().map(|(key, _)| key.clone()) {
+                if !budget.spend() {
+                    return false;
+                }
+                rows.$table.remove(&key);
+            }
+        )*};
+    }
+    drain!(contents, entries, tasks, invocations, submissions, documents, conversations, requests, commits);
+    true
+}

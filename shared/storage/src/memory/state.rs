@@ -1,0 +1,99 @@
+//! What the store, its readers and its lines share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard};
+
+use picofleet_session::storage::{Head, SessionRecord, SessionState, StorageError};
+use picofleet_session::{Millis, PartitionCount, SessionId};
+use tokio::sync::watch;
+
+use super::faults::{Faults, lock};
+use super::rows::Rows;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) partitions: PartitionCount,
+    pub(super) faults: Faults,
+    /// Batches that were admitted and have not settled.
+    pub(super) in_flight: watch::Sender<usize>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) closed: bool,
+    pub(super) sessions: BTreeMap<SessionId, Session>,
+    pub(super) tombstones: BTreeMap<SessionId, Millis>,
+    /// The wake times of all sessions.
+    pub(super) waking: BTreeSet<(Millis, SessionId)>,
+    /// The sessions with settlement notices.
+    pub(super) outgoing: BTreeSet<SessionId>,
+    /// The last session that maintenance looked at.
+    pub(super) maintained: Option<SessionId>,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) record: SessionRecord,
+    pub(super) rows: Rows,
+}
+
+impl Shared {
+    pub(super) fn new(partitions: PartitionCount, faults: Faults) -> Self {
+        Self { partitions, faults, in_flight: watch::Sender::new(0), state: Mutex::default() }
+    }
+
+    /// The state, unless the store is closed.
+    pub(super) fn open_state(&self) -> Result<MutexGuard<'_, State>, StorageError> {
+        let state = self.state();
+        if state.closed { Err(StorageError::Closed) } else { Ok(state) }
+    }
+
+    /// The state, also of a closed store.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// A session's rows as they are now.
+    pub(super) fn rows(&self, id: SessionId) -> Result<Rows, StorageError> {
+        let state = self.open_state()?;
+        Ok(state.session(id)?.rows.clone())
+    }
+}
+
+impl State {
+    /// A session that is not being deleted.
+    pub(super) fn session(&self, id: SessionId) -> Result<&Session, StorageError> {
+        let session = self.sessions.get(&id).filter(|session| session.record.state != SessionState::Deleting);
+        session.ok_or(StorageError::NotFound { session: id })
+    }
+
+    pub(super) fn session_mut(&mut self, id: SessionId) -> Result<&mut Session, StorageError> {
+        let session = self.sessions.get_mut(&id).filter(|session| session.record.state != SessionState::Deleting);
+        session.ok_or(StorageError::NotFound { session: id })
+    }
+
+    /// Puts rows in the place of a session's rows, and what the store keeps of them for all sessions.
+    pub(super) fn replace_rows(&mut self, id: SessionId, rows: Rows) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if let Some(at) = session.rows.wake {
+            self.waking.remove(&(at, id));
+        }
+        if let Some(at) = rows.wake {
+            self.waking.insert((at, id));
+        }
+        if rows.outbox.is_empty() {
+            self.outgoing.remove(&id);
+        } else {
+            self.outgoing.insert(id);
+        }
+        session.rows = rows;
+    }
+
+    /// Adds a commit that writes nothing.
+    pub(super) fn set_head(&mut self, id: SessionId, head: Head) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.rows.set_head(head);
+        }
+    }
+}
