@@ -296,7 +296,9 @@ impl<'a> Located<'a> {
     pub(crate) fn singleton<T: DocValue, S: Scope>(token: &DocToken<T, S>, at: S::At) -> Located<'a> {
         let definition = (token.definition)();
         let initial = definition.initial;
-        Located::new(token.kind, token.version, None, S::placement(at), definition.migrate, definition.checkpoint_when, move || object(&initial()))
+        Located::new(token.kind, token.version, None, S::placement(at), definition.migrate, definition.checkpoint_when, move || {
+            object(&initial())
+        })
     }
 
     pub(crate) fn member<T: DocValue, I: Sync, S: Scope>(token: &FamilyToken<T, I, S>, at: S::At, key: &str, seed: &'a I) -> Located<'a> {
@@ -382,4 +384,10 @@ pub(crate) fn object<T: Serialize>(value: &T) -> Result<Json, String> {
 /// Reads a typed value.
 pub(crate) fn typed<T: DocValue>(kind: &'static str, value: &Json) -> Result<T, DefinitionError> {
     value.to().map_err(|error| DefinitionError::Type { kind, ty: type_name::<T>(), why: error.to_string() })
+}
+
+/// Reads the data of a typed entry.
+pub(crate) fn typed_data<D: DeserializeOwned>(kind: &'static str, data: Option<&Json>) -> Result<D, DefinitionError> {
+    let null = Json::null();
+    data.unwrap_or(&null).to().map_err(|error| DefinitionError::Type { kind, ty: type_name::<D>(), why: error.to_string() })
 }

@@ -365,7 +365,8 @@ mod tests {
 
     #[test]
     fn a_latest_document_has_no_as_of_forks() {
-        let text = r#"{"id":9,"kind":"n","scope":{"kind":"conversation","conversationId":1},"history":"latest","fork":"asOf","createdAt":4}"#;
+        let text =
+            r#"{"id":9,"kind":"n","scope":{"kind":"conversation","conversationId":1},"history":"latest","fork":"asOf","createdAt":4}"#;
         assert!(Json::parse(text.as_bytes()).unwrap().to::<DocumentRecord>().is_err());
         let session = r#"{"id":9,"kind":"n","scope":{"kind":"session"},"history":"latest","fork":"current","createdAt":4}"#;
         assert!(Json::parse(session.as_bytes()).unwrap().to::<DocumentRecord>().is_err());

@@ -8,31 +8,43 @@ mod clock;
 mod context;
 mod definition;
 mod document;
+mod error;
 mod id;
+mod line;
 pub mod message;
+mod publication;
 mod record;
+mod session;
 pub mod storage;
 mod submission;
 mod task;
+mod tx;
+mod watch;
 mod wire;
 
 pub use clock::Clock;
 pub use context::{ContextView, derive_context};
 pub use definition::{
-    AsOf, CheckpointInfo, CheckpointWhen, Current, DefinitionError, DocDefinition, DocToken, DocValue, FamilyDefinition, FamilyToken, InSession,
-    InTask, Initial, Latest, LatestPolicy, Migrate, MigrateError, Rewindable, RewindablePolicy, Scope, every,
+    AsOf, CheckpointInfo, CheckpointWhen, Current, DefinitionError, DocDefinition, DocToken, DocValue, FamilyDefinition, FamilyToken,
+    InSession, InTask, Initial, Latest, LatestPolicy, Migrate, MigrateError, Rewindable, RewindablePolicy, Scope, every,
 };
 pub use document::{
-    ConversationPolicy, DocumentAddress, DocumentContent, DocumentCreate, DocumentRecord, DocumentScope, Fork, History, LatestFork, Placement,
-    Point, RewindableFork, Semantics, StoredDocument,
+    ConversationPolicy, DocumentAddress, DocumentContent, DocumentCreate, DocumentRecord, DocumentScope, Fork, History, LatestFork,
+    Placement, Point, RewindableFork, Semantics, StoredDocument,
 };
+pub use error::{CloseError, CommitError, OpenError, ReadError, SessionFailed, TxError, Violation};
 pub use id::{
     CommitToken, ConversationId, DocumentId, EntryId, Epoch, FIRST_MINTED_ID, ID_MAX, Id, InvalidId, InvalidSessionId, InvalidToken,
     InvocationId, Millis, PartitionCount, ROOT_CONVERSATION_ID, Seq, SessionId, SubmissionId, TaskId, marker,
 };
+pub use line::CacheSize;
+pub use publication::{DocumentChange, Publication, ValueChange};
 pub use record::{
     ContextEdit, ConversationOwner, ConversationOwnership, ConversationRecord, DraftHead, EditAction, EntryDraft, EntryKind, EntryRecord,
     ForkPoint, Typed,
 };
+pub use session::{Report, Session, SessionOptions, Subscription};
 pub use submission::{InputState, Settlement, SubmissionRecord, SubmissionState, SubmissionStatus, WriteState};
 pub use task::{InvocationRow, JoinPolicy, TaskCreate, TaskError, TaskOutcome, TaskOwnership, TaskRecord, TaskState, TaskStatus};
+pub use tx::{Bound, Doc, Tx};
+pub use watch::{DocumentState, Frame, WATCH_FRAMES_MAX, Watch, WatchEnd, WatchStopper};

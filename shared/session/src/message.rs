@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::Millis;
 
 /// One message of a transcript.
+#[expect(clippy::large_enum_variant, reason = "most messages of a transcript are the large ones")]
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(tag = "role", rename_all = "camelCase")]
 pub enum Message {

@@ -256,7 +256,17 @@ impl From<SubmissionRecord> for Wire {
                 (WireType::Write, entry, None, reason, detail)
             }
         };
-        Wire { id: record.id, conversation_id: record.conversation_id, request_id: record.request_id, r#type, status, entry, answer, reason, detail }
+        Wire {
+            id: record.id,
+            conversation_id: record.conversation_id,
+            request_id: record.request_id,
+            r#type,
+            status,
+            entry,
+            answer,
+            reason,
+            detail,
+        }
     }
 }
 
@@ -281,10 +291,7 @@ mod tests {
     fn the_stored_form_is_flat_and_checked() {
         let done = record(SubmissionState::Input(InputState::Done { entry: entry(6), answer: entry(7) }));
         let text = Json::from_serde(&done).unwrap();
-        assert_eq!(
-            text.to_string(),
-            r#"{"id":5,"conversationId":1,"requestId":"r","type":"input","status":"done","entry":6,"answer":7}"#
-        );
+        assert_eq!(text.to_string(), r#"{"id":5,"conversationId":1,"requestId":"r","type":"input","status":"done","entry":6,"answer":7}"#);
         assert_eq!(text.to::<SubmissionRecord>().unwrap(), done);
         for bad in [
             r#"{"id":5,"conversationId":1,"type":"write","status":"placed","entry":6}"#,

@@ -72,7 +72,9 @@ pub enum StorageError {
     #[error(transparent)]
     Corrupt(#[from] Corruption),
     /// A newer program wrote the store.
-    #[error("{store} has schema version {found}, which needs at least version {compatible_from}; this program knows {known}: use a newer one")]
+    #[error(
+        "{store} has schema version {found}, which needs at least version {compatible_from}; this program knows {known}: use a newer one"
+    )]
     SchemaTooNew {
         /// The store.
         store: String,

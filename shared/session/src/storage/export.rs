@@ -153,7 +153,8 @@ impl ExportLine {
             Self::End { count, sha256 } => ("end", Json::from_serde(&EndWire { count: *count, sha256: sha256.clone() }), None),
         };
         let record = record.map_err(|error| format!("{kind}: {error}"))?;
-        let fields = record.as_object().into_iter().flat_map(|object| object.iter().map(|(key, value)| (Arc::<str>::from(key), value.clone())));
+        let fields =
+            record.as_object().into_iter().flat_map(|object| object.iter().map(|(key, value)| (Arc::<str>::from(key), value.clone())));
         let head = std::iter::once((Arc::from("type"), Json::from(kind)));
         let line = Json::object(head.chain(fields).chain(extra.map(|(key, value)| (Arc::from(key), value))));
         let mut text = Vec::new();
@@ -173,10 +174,9 @@ impl ExportLine {
             "session" => Self::Session(line.to().map_err(read)?),
             "conversation" => Self::Conversation(line.to().map_err(read)?),
             "entry" => Self::Entry { seq: line.to::<SeqField>().map_err(read)?.seq, entry: Box::new(line.to().map_err(read)?) },
-            "task" => Self::Task {
-                task: Box::new(line.to().map_err(read)?),
-                invocation: line.to::<InvocationField>().map_err(read)?.invocation,
-            },
+            "task" => {
+                Self::Task { task: Box::new(line.to().map_err(read)?), invocation: line.to::<InvocationField>().map_err(read)?.invocation }
+            }
             "submission" => Self::Submission(Box::new(line.to().map_err(read)?)),
             "document" => Self::Document(line.to().map_err(read)?),
             "content" => content_line(line.to().map_err(read)?)?,

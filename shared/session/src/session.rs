@@ -1,0 +1,336 @@
+//! An open session: its line of commits, reads of its documents, and its end (sections 3.3 and 4).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+use crate::definition::Located;
+use crate::error::{CloseError, CommitError, OpenError, ReadError, SessionFailed};
+use crate::line::{CacheSize, Line, check_semantics, load};
+use crate::publication::{Publication, ValueChange};
+use crate::storage::{Fence, Head, SessionStore, StorageError, Store};
+use crate::tx::{Bound, Prepared, Tx};
+use crate::watch::{DocumentState, Observers, Watch, WatchEnd};
+use crate::{Clock, Epoch, Point, SessionId};
+
+mod listeners;
+mod reads;
+
+use listeners::Listeners;
+pub use listeners::Subscription;
+use reads::delivery;
+
+/// Takes the failure of a session.
+pub type Report = Arc<dyn Fn(&SessionFailed) + Send + Sync>;
+
+/// How a session is opened.
+#[derive(Clone, Default)]
+pub struct SessionOptions {
+    /// Tells the time of commits.
+    pub clock: Clock,
+    /// The epoch of the partition's owner; 0 where nobody leases partitions.
+    pub epoch: Epoch,
+    /// How much committed state stays in memory.
+    pub cache: CacheSize,
+    /// Called once when the session fails.
+    pub on_report: Option<Report>,
+}
+
+/// An open session. Cheap to clone; all clones are one session.
+#[derive(Clone)]
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: SessionId,
+    store: Arc<dyn SessionStore>,
+    options: SessionOptions,
+    line: Arc<AsyncMutex<Line>>,
+    admission: Mutex<Admission>,
+    observers: Arc<Observers>,
+    commits: Listeners<Publication>,
+    closes: Listeners<()>,
+}
+
+/// Whether the session takes new work.
+#[derive(Clone)]
+enum Admission {
+    Open,
+    Closed,
+    NotOwner,
+    Failed(SessionFailed),
+}
+
+/// How a session ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Close,
+    Release,
+}
+
+tokio::task_local! {
+    /// The sessions whose lines the running callback holds, to refuse a wait that could never end.
+    static HELD: Vec<SessionId>;
+}
+
+fn holds(session: SessionId) -> bool {
+    HELD.try_with(|held| held.contains(&session)).unwrap_or(false)
+}
+
+fn held_with(session: SessionId) -> Vec<SessionId> {
+    let mut held = HELD.try_with(Clone::clone).unwrap_or_default();
+    held.push(session);
+    held
+}
+
+impl Session {
+    /// Opens a session: fences every earlier owner (`protocol.md` 1). Nothing else is read.
+    ///
+    /// # Errors
+    /// [`OpenError::Storage`].
+    pub async fn open(store: &dyn Store, id: SessionId, options: SessionOptions) -> Result<Session, OpenError> {
+        let fence = Fence { epoch: options.epoch, at: options.clock.now() };
+        let store = store.open(id, fence).await?;
+        Ok(Self::over(store, options))
+    }
+
+    /// The session over a line that was opened already.
+    #[must_use]
+    pub fn over(store: Arc<dyn SessionStore>, options: SessionOptions) -> Session {
+        let line = Line::new(store.opened(), options.cache);
+        let inner = Inner {
+            id: store.id(),
+            store,
+            options,
+            line: Arc::new(AsyncMutex::new(line)),
+            admission: Mutex::new(Admission::Open),
+            observers: Arc::default(),
+            commits: Listeners::default(),
+            closes: Listeners::default(),
+        };
+        Session { inner: Arc::new(inner) }
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.inner.id
+    }
+
+    /// Its storage, for reads of committed records.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn SessionStore> {
+        &self.inner.store
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.inner.options.clock
+    }
+
+    /// Runs `change` while it holds the line, then stores what it wrote in one commit.
+    ///
+    /// `change` runs on the caller's task: dropping the future rolls back, until the batch is admitted to storage. From then on a task of
+    /// the line finishes the commit, whatever the caller does (section 4). A transaction that writes nothing stores nothing.
+    ///
+    /// # Errors
+    /// What `change` says; else a [`CommitError`].
+    pub async fn commit<R, E, F>(&self, change: F) -> Result<R, E>
+    where
+        F: AsyncFnOnce(&Tx) -> Result<R, E>,
+        E: From<CommitError>,
+    {
+        self.commit_bound(Bound::default(), change).await
+    }
+
+    /// A commit with defaults for what it creates.
+    ///
+    /// # Errors
+    /// As [`Session::commit`].
+    pub async fn commit_bound<R, E, F>(&self, bound: Bound, change: F) -> Result<R, E>
+    where
+        F: AsyncFnOnce(&Tx) -> Result<R, E>,
+        E: From<CommitError>,
+    {
+        if holds(self.inner.id) {
+            return Err(CommitError::Nested.into());
+        }
+        let line = self.inner.line().await.map_err(CommitError::from)?;
+        let tx = Tx::new(Arc::clone(&self.inner.store), line, self.inner.options.clock.now(), bound);
+        // Boxed, so that a large callback makes no large future of its caller.
+        let result = HELD.scope(held_with(self.inner.id), Box::pin(change(&tx))).await;
+        let result = match result {
+            Ok(result) => result,
+            Err(error) => {
+                tx.roll_back();
+                return Err(error);
+            }
+        };
+        let prepared = Box::pin(tx.prepare()).await?;
+        self.inner.admit(prepared).await?;
+        Ok(result)
+    }
+
+    /// Calls `listener` with every commit, on the line, right after it became the committed state. It must not block, panic or call the
+    /// session.
+    #[must_use = "dropping the subscription ends it"]
+    pub fn subscribe_commits(&self, listener: impl Fn(&Publication) + Send + Sync + 'static) -> Subscription {
+        self.inner.commits.add(Arc::new(listener))
+    }
+
+    /// Calls `listener` when closing begins, right after admission was sealed. It must not block, panic or call the session.
+    #[must_use = "dropping the subscription ends it"]
+    pub fn subscribe_close(&self, listener: impl Fn() + Send + Sync + 'static) -> Subscription {
+        self.inner.closes.add(Arc::new(move |()| listener()))
+    }
+
+    /// Closes: takes no new work, lets the admitted commit settle, ends watches, gives the line back.
+    ///
+    /// # Errors
+    /// [`CloseError`] where storage did not take the line back; the session is closed all the same.
+    pub async fn close(&self) -> Result<(), CloseError> {
+        self.inner.end(Ending::Close).await
+    }
+
+    /// Hands the session over or lets it rest: as [`Session::close`], but watches and later calls say that somebody else goes on.
+    ///
+    /// # Errors
+    /// As [`Session::close`].
+    pub async fn release(&self) -> Result<(), CloseError> {
+        self.inner.end(Ending::Release).await
+    }
+}
+
+impl Inner {
+    fn admission(&self) -> MutexGuard<'_, Admission> {
+        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn admits(&self) -> Result<(), Refused> {
+        match &*self.admission() {
+            Admission::Open => Ok(()),
+            Admission::Closed => Err(Refused::Closed),
+            Admission::NotOwner => Err(Refused::NotOwner),
+            Admission::Failed(failed) => Err(Refused::Failed(failed.clone())),
+        }
+    }
+
+    /// The line, for a commit or for a read of committed documents. Waiters are served in their order.
+    async fn line(&self) -> Result<OwnedMutexGuard<Line>, Refused> {
+        self.admits()?;
+        let line = Arc::clone(&self.line).lock_owned().await;
+        // What was queued when admission was sealed is refused.
+        self.admits()?;
+        Ok(line)
+    }
+
+    /// Stores a prepared transaction. The line is held until it is settled.
+    async fn admit(self: &Arc<Self>, prepared: Prepared) -> Result<(), CommitError> {
+        let Some(batch) = prepared.batch() else {
+            prepared.roll_back();
+            return Ok(());
+        };
+        // Enqueued here and not in the task, so that nothing can come between.
+        let stored = self.store.commit(batch);
+        let inner = Arc::clone(self);
+        let settled = tokio::spawn(async move { inner.settle(prepared, stored.await) });
+        settled.await.unwrap_or_else(|panicked| Err(self.fail(StorageError::failed("settle a commit", panicked)).into()))
+    }
+
+    fn settle(&self, prepared: Prepared, outcome: Result<Head, StorageError>) -> Result<(), CommitError> {
+        match outcome {
+            Ok(head) => {
+                let (line, publication) = prepared.adopt(self.id, head);
+                self.publish(&publication);
+                drop(line);
+                Ok(())
+            }
+            Err(StorageError::Rejected(rejected)) => {
+                prepared.roll_back();
+                Err(rejected.into())
+            }
+            Err(error) => Err(self.fail(error).into()),
+        }
+    }
+
+    /// Hands a commit out. One that settles while the session closes publishes nothing.
+    fn publish(&self, publication: &Publication) {
+        if self.admits().is_err() {
+            return;
+        }
+        self.commits.call(publication);
+        for document in &publication.documents {
+            if let Some(delivery) = delivery(publication, document) {
+                self.observers.deliver(&delivery);
+            }
+        }
+    }
+
+    /// The session is over: what is stored can't be told, or somebody else has the line (invariant 8).
+    fn fail(&self, error: StorageError) -> SessionFailed {
+        let failed = SessionFailed { cause: Arc::new(error) };
+        let first = {
+            let mut admission = self.admission();
+            let first = matches!(&*admission, Admission::Open);
+            if first {
+                *admission = Admission::Failed(failed.clone());
+            }
+            first
+        };
+        if first {
+            tracing::error!(session = %self.id, error = %failed.cause, "session failed");
+            self.observers.end_all(&WatchEnd::SessionFailed);
+            if let Some(report) = &self.options.on_report {
+                report(&failed);
+            }
+        }
+        failed
+    }
+
+    async fn end(&self, ending: Ending) -> Result<(), CloseError> {
+        let first = {
+            let mut admission = self.admission();
+            let first = matches!(&*admission, Admission::Open);
+            if first {
+                *admission = if ending == Ending::Close { Admission::Closed } else { Admission::NotOwner };
+            }
+            first
+        };
+        if first {
+            self.closes.call(&());
+            self.observers.end_all(&if ending == Ending::Close { WatchEnd::SessionClosed } else { WatchEnd::Takeover });
+        }
+        // The admitted commit settles, and whoever waits for the line is refused.
+        drop(self.line.lock().await);
+        self.store.release().await.or_else(|error| if matches!(error, StorageError::Closed) { Ok(()) } else { Err(CloseError(error)) })
+    }
+}
+
+/// Why the session takes no work.
+enum Refused {
+    Closed,
+    NotOwner,
+    Failed(SessionFailed),
+}
+
+impl From<Refused> for CommitError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Closed => Self::Closed,
+            Refused::NotOwner => Self::NotOwner,
+            Refused::Failed(failed) => Self::Failed(failed),
+        }
+    }
+}
+
+impl From<Refused> for ReadError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Closed => Self::Closed,
+            Refused::NotOwner => Self::NotOwner,
+            Refused::Failed(failed) => Self::Failed(failed),
+        }
+    }
+}

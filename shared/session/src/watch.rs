@@ -1,0 +1,418 @@
+//! Watches and states of documents (sections 9.1 and 9.2). Commits hand frames over and never wait for who reads them.
+
+use std::collections::{HashMap, VecDeque};
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use picofleet_delta::{Json, Op};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::definition::typed;
+use crate::{DefinitionError, DocValue, DocumentId, Seq};
+
+/// How many frames a watch keeps for a slow reader; one more folds all of them into a root replacement (section 9.2).
+pub const WATCH_FRAMES_MAX: usize = 100;
+
+/// Why a watch ended. The first reason wins.
+#[non_exhaustive]
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum WatchEnd {
+    /// It was stopped.
+    #[error("stopped")]
+    Stopped,
+    /// The token that it was bound to was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+    /// The session was closed.
+    #[error("session closed")]
+    SessionClosed,
+    /// The session failed; open it again.
+    #[error("session failed")]
+    SessionFailed,
+    /// The session went to another owner; watch again there.
+    #[error("takeover")]
+    Takeover,
+    /// The document was retired. Its last frame has no value.
+    #[error("retired")]
+    Retired,
+    /// The listener failed.
+    #[error("listener error")]
+    ListenerError(#[source] Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl WatchEnd {
+    /// The reason as a stable word.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Cancelled => "cancelled",
+            Self::SessionClosed => "session_closed",
+            Self::SessionFailed => "failed",
+            Self::Takeover => "takeover",
+            Self::Retired => "retired",
+            Self::ListenerError(_) => "listener_error",
+        }
+    }
+}
+
+/// One committed revision of a document and the operations that led to it.
+#[derive(Clone, Debug)]
+pub struct Frame<T> {
+    /// The revision; `None` once the document is retired.
+    pub value: Option<Json>,
+    /// The operations from the frame before it.
+    pub ops: Arc<[Op]>,
+    /// The commit.
+    pub seq: Seq,
+    kind: &'static str,
+    ty: PhantomData<fn() -> T>,
+}
+
+impl<T: DocValue> Frame<T> {
+    /// The revision as the document's type; costs the size of the document.
+    ///
+    /// # Errors
+    /// [`DefinitionError::Type`].
+    pub fn read(&self) -> Result<Option<T>, DefinitionError> {
+        self.value.as_ref().map(|value| typed(self.kind, value)).transpose()
+    }
+}
+
+/// The committed revisions of one document incarnation, pulled one at a time. Dropping it stops it.
+pub struct Watch<T> {
+    channel: Arc<Channel>,
+    observers: Arc<Observers>,
+    cancel: Option<CancellationToken>,
+    value: Option<Json>,
+    kind: &'static str,
+    ty: PhantomData<fn() -> T>,
+}
+
+impl<T: DocValue> Watch<T> {
+    /// The revision at the acquisition; once frames were taken, the newest one that was.
+    #[must_use]
+    pub fn value(&self) -> Option<&Json> {
+        self.value.as_ref()
+    }
+
+    /// [`Watch::value`] as the document's type.
+    ///
+    /// # Errors
+    /// [`DefinitionError::Type`].
+    pub fn read(&self) -> Result<Option<T>, DefinitionError> {
+        self.value.as_ref().map(|value| typed(self.kind, value)).transpose()
+    }
+
+    /// Ends the watch once `token` is cancelled.
+    #[must_use]
+    pub fn until(mut self, token: CancellationToken) -> Self {
+        self.cancel = Some(token);
+        self
+    }
+
+    /// Something that stops the watch from elsewhere, also from its own listener.
+    #[must_use]
+    pub fn stopper(&self) -> WatchStopper {
+        WatchStopper { channel: Arc::clone(&self.channel) }
+    }
+
+    /// The next frame; `None` once the watch has ended. Cancel-safe: no frame is lost.
+    pub async fn next(&mut self) -> Option<Frame<T>> {
+        loop {
+            if self.cancel.as_ref().is_some_and(CancellationToken::is_cancelled) {
+                self.channel.end(WatchEnd::Cancelled);
+            }
+            match self.channel.take() {
+                Taken::Frame(frame) => {
+                    self.value.clone_from(&frame.value);
+                    return Some(Frame { value: frame.value, ops: frame.ops, seq: frame.seq, kind: self.kind, ty: PhantomData });
+                }
+                Taken::Ended => return None,
+                Taken::Nothing => match &self.cancel {
+                    // Both branches only wake this loop, which looks at the state again.
+                    Some(token) => tokio::select! { () = self.channel.changed.notified() => {}, () = token.cancelled() => {} },
+                    None => self.channel.changed.notified().await,
+                },
+            }
+        }
+    }
+
+    /// Hands each frame to `listener`, one after the other, until the watch ends. A failing listener ends it.
+    pub async fn run<F, E>(mut self, mut listener: F) -> WatchEnd
+    where
+        F: AsyncFnMut(Frame<T>) -> Result<(), E>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        while let Some(frame) = self.next().await {
+            if let Err(error) = listener(frame).await {
+                self.channel.end(WatchEnd::ListenerError(Arc::new(error)));
+            }
+        }
+        self.end().unwrap_or(WatchEnd::Stopped)
+    }
+
+    /// Why it ended; `None` while it goes on.
+    #[must_use]
+    pub fn end(&self) -> Option<WatchEnd> {
+        self.channel.lock().end.clone()
+    }
+}
+
+impl<T> Drop for Watch<T> {
+    fn drop(&mut self) {
+        self.channel.end(WatchEnd::Stopped);
+        self.observers.remove(&self.channel);
+    }
+}
+
+/// Stops a watch. No frame is delivered any more; one that is being handled is not disturbed.
+#[derive(Clone)]
+pub struct WatchStopper {
+    channel: Arc<Channel>,
+}
+
+impl WatchStopper {
+    /// Stops it; what ended it, which may be something earlier.
+    pub fn stop(&self) -> WatchEnd {
+        self.channel.end(WatchEnd::Stopped)
+    }
+}
+
+/// The newest committed revision of one document incarnation, always at hand. Dropping it ends the observation.
+pub struct DocumentState<T> {
+    channel: Arc<Channel>,
+    observers: Arc<Observers>,
+    kind: &'static str,
+    ty: PhantomData<fn() -> T>,
+}
+
+impl<T: DocValue> DocumentState<T> {
+    /// The newest revision; `None` once the document is retired. After the session closed it stays as it was.
+    #[must_use]
+    pub fn value(&self) -> Option<Json> {
+        self.channel.lock().newest.clone()
+    }
+
+    /// [`DocumentState::value`] as the document's type.
+    ///
+    /// # Errors
+    /// [`DefinitionError::Type`].
+    pub fn read(&self) -> Result<Option<T>, DefinitionError> {
+        self.value().as_ref().map(|value| typed(self.kind, value)).transpose()
+    }
+
+    /// How many revisions it saw.
+    #[must_use]
+    pub fn cursor(&self) -> u64 {
+        self.channel.lock().cursor
+    }
+
+    /// The present revision, and every later one as a frame: no commit falls between the two (section 9.1).
+    #[must_use]
+    pub fn attach(&self) -> Watch<T> {
+        self.observers.attach(&self.channel, self.kind)
+    }
+
+    /// Why it ended; `None` while it goes on.
+    #[must_use]
+    pub fn end(&self) -> Option<WatchEnd> {
+        self.channel.lock().end.clone()
+    }
+}
+
+impl<T> Drop for DocumentState<T> {
+    fn drop(&mut self) {
+        self.channel.end(WatchEnd::Stopped);
+        self.observers.remove(&self.channel);
+    }
+}
+
+/// What reaches the reader of one watch or state.
+struct Channel {
+    document: DocumentId,
+    keeps_frames: bool,
+    state: Mutex<ChannelState>,
+    changed: Notify,
+}
+
+struct ChannelState {
+    newest: Option<Json>,
+    cursor: u64,
+    pending: VecDeque<RawFrame>,
+    /// The document is retired: the watch ends behind the pending frames.
+    retired: bool,
+    end: Option<WatchEnd>,
+}
+
+struct RawFrame {
+    value: Option<Json>,
+    ops: Arc<[Op]>,
+    seq: Seq,
+}
+
+enum Taken {
+    Frame(RawFrame),
+    Nothing,
+    Ended,
+}
+
+impl Channel {
+    fn new(document: DocumentId, keeps_frames: bool, newest: Option<Json>) -> Arc<Self> {
+        let state = ChannelState { newest, cursor: 0, pending: VecDeque::new(), retired: false, end: None };
+        Arc::new(Self { document, keeps_frames, state: Mutex::new(state), changed: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ChannelState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Taken {
+        let mut state = self.lock();
+        if state.end.is_some() {
+            return Taken::Ended;
+        }
+        match state.pending.pop_front() {
+            Some(frame) => Taken::Frame(frame),
+            None if state.retired => {
+                state.end = Some(WatchEnd::Retired);
+                Taken::Ended
+            }
+            None => Taken::Nothing,
+        }
+    }
+
+    /// Ends it unless it has ended; the reason that holds.
+    fn end(&self, end: WatchEnd) -> WatchEnd {
+        let mut state = self.lock();
+        state.pending.clear();
+        let end = state.end.get_or_insert(end).clone();
+        drop(state);
+        self.changed.notify_one();
+        end
+    }
+
+    fn deliver(&self, change: &Delivery<'_>) {
+        let mut state = self.lock();
+        if state.end.is_some() {
+            return;
+        }
+        if let Some((value, ops)) = change.revision(state.newest.as_ref()) {
+            state.newest = Some(value.clone());
+            self.push(&mut state, RawFrame { value: Some(value), ops, seq: change.seq });
+        }
+        if change.retired {
+            state.newest = None;
+            state.retired = true;
+            self.push(&mut state, RawFrame { value: None, ops: Arc::from([Op::Replace(Json::null())]), seq: change.seq });
+            if !self.keeps_frames {
+                state.end = Some(WatchEnd::Retired);
+            }
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn push(&self, state: &mut ChannelState, frame: RawFrame) {
+        state.cursor += 1;
+        if !self.keeps_frames {
+            return;
+        }
+        if state.pending.len() < WATCH_FRAMES_MAX {
+            state.pending.push_back(frame);
+            return;
+        }
+        state.pending.clear();
+        let newest = frame.value.clone().unwrap_or(Json::null());
+        state.pending.push_back(RawFrame { ops: Arc::from([Op::Replace(newest)]), ..frame });
+    }
+}
+
+/// A committed change of one document on its way to its observers.
+pub(crate) struct Delivery<'a> {
+    pub(crate) document: DocumentId,
+    /// The revision before, the one after, and the operations between; `None` where the document was only retired.
+    pub(crate) change: Option<(&'a Json, &'a Json, &'a Arc<[Op]>)>,
+    /// The stored value was migrated: an observer may have the value of another version.
+    pub(crate) migrated: bool,
+    pub(crate) retired: bool,
+    pub(crate) seq: Seq,
+}
+
+impl Delivery<'_> {
+    /// What an observer gets that has `newest`: the exact operations, or a root replacement where they don't stand on what it has.
+    fn revision(&self, newest: Option<&Json>) -> Option<(Json, Arc<[Op]>)> {
+        let (base, value, ops) = self.change?;
+        let stands_on_it = !self.migrated || newest.is_some_and(|newest| newest.same_revision(base));
+        if !stands_on_it && newest != Some(value) {
+            return Some((value.clone(), Arc::from([Op::Replace(value.clone())])));
+        }
+        (stands_on_it && !ops.is_empty()).then(|| (value.clone(), Arc::clone(ops)))
+    }
+}
+
+/// Who observes which documents of a session.
+#[derive(Default)]
+pub(crate) struct Observers {
+    channels: Mutex<HashMap<DocumentId, Vec<Arc<Channel>>>>,
+}
+
+impl Observers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<DocumentId, Vec<Arc<Channel>>>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn watch<T>(self: &Arc<Self>, document: DocumentId, value: Json, kind: &'static str) -> Watch<T> {
+        let channel = Channel::new(document, true, Some(value.clone()));
+        self.lock().entry(document).or_default().push(Arc::clone(&channel));
+        Watch { channel, observers: Arc::clone(self), cancel: None, value: Some(value), kind, ty: PhantomData }
+    }
+
+    pub(crate) fn state<T>(self: &Arc<Self>, document: DocumentId, value: Json, kind: &'static str) -> DocumentState<T> {
+        let channel = Channel::new(document, false, Some(value));
+        self.lock().entry(document).or_default().push(Arc::clone(&channel));
+        DocumentState { channel, observers: Arc::clone(self), kind, ty: PhantomData }
+    }
+
+    fn attach<T>(self: &Arc<Self>, state: &Channel, kind: &'static str) -> Watch<T> {
+        // Deliveries hold the same lock, so that the value and the registration belong together.
+        let mut channels = self.lock();
+        let (value, end) = {
+            let state = state.lock();
+            (state.newest.clone(), state.end.clone())
+        };
+        let channel = Channel::new(state.document, true, value.clone());
+        match end {
+            Some(end) => channel.lock().end = Some(end),
+            None => channels.entry(state.document).or_default().push(Arc::clone(&channel)),
+        }
+        Watch { channel, observers: Arc::clone(self), cancel: None, value, kind, ty: PhantomData }
+    }
+
+    pub(crate) fn deliver(&self, delivery: &Delivery<'_>) {
+        let mut channels = self.lock();
+        for channel in channels.get(&delivery.document).into_iter().flatten() {
+            channel.deliver(delivery);
+        }
+        if delivery.retired {
+            channels.remove(&delivery.document);
+        }
+    }
+
+    pub(crate) fn end_all(&self, end: &WatchEnd) {
+        for channel in std::mem::take(&mut *self.lock()).into_values().flatten() {
+            channel.end(end.clone());
+        }
+    }
+
+    fn remove(&self, channel: &Arc<Channel>) {
+        let mut channels = self.lock();
+        if let Some(of_document) = channels.get_mut(&channel.document) {
+            of_document.retain(|other| !Arc::ptr_eq(other, channel));
+            if of_document.is_empty() {
+                channels.remove(&channel.document);
+            }
+        }
+    }
+}
