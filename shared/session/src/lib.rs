@@ -23,6 +23,8 @@ mod watch;
 mod wire;
 
 pub use clock::Clock;
+// Values and operations are part of this crate's interface.
+pub use picofleet_delta::{Draft, DraftError, Json, Op, Segment, ops_from_json, ops_to_json};
 pub use context::{ContextView, derive_context};
 pub use definition::{
     AsOf, CheckpointInfo, CheckpointWhen, Current, DefinitionError, DocDefinition, DocToken, DocValue, FamilyDefinition, FamilyToken,

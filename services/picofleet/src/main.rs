@@ -1,0 +1,7 @@
+//! The `picofleet` binary: it only wires.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    picofleet::main()
+}

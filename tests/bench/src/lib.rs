@@ -1,0 +1,1 @@
+//! Benchmarks of sessions and storage; they live in `benches/`.
