@@ -21,6 +21,10 @@ impl ApplyError {
         self.kind
     }
 
+    pub(crate) fn detail(&self) -> String {
+        format!("operation {}: {}", self.index, self.detail)
+    }
+
     /// Which operation of the batch failed, from 0.
     pub fn index(&self) -> usize {
         self.index

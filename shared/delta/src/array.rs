@@ -10,6 +10,9 @@ use crate::json::Json;
 /// Longest array that is copied whole on a change.
 const SHORT_MAX: usize = 32;
 
+/// Most items at the front that are taken or put one by one: about a chunk of the vector.
+const END_MAX: usize = 64;
+
 #[derive(Clone)]
 pub(crate) struct Array(Handle<ArrayBody>);
 
@@ -106,7 +109,7 @@ impl ArrayBody {
     }
 
     /// Replaces `remove` items at `index`. The caller keeps the range inside the array.
-    pub(crate) fn splice(&mut self, index: usize, remove: usize, mut insert: Vec<Json>) {
+    pub(crate) fn splice(&mut self, index: usize, remove: usize, insert: Vec<Json>) {
         match &mut self.items {
             Items::Short(items) => {
                 items.splice(index..index + remove, insert);
@@ -114,30 +117,36 @@ impl ArrayBody {
                     self.items = Items::Long(std::mem::take(items).into());
                 }
             }
-            Items::Long(items) if remove == 0 && index == items.len() => items.extend(insert),
-            Items::Long(items) if remove == insert.len() => {
-                for (offset, value) in insert.into_iter().enumerate() {
-                    items.set(index + offset, value);
-                }
-            }
-            Items::Long(items) if index == 0 && insert.is_empty() => *items = items.skip(remove),
-            Items::Long(items) => {
-                let tail = items.split_off(index + remove);
-                items.truncate(index);
-                // A split and a concatenation cost the same for one item as for many.
-                items.append(insert.drain(..).collect());
-                items.append(tail);
-            }
+            Items::Long(items) => splice_long(items, index, remove, insert),
         }
     }
 
     /// `new[i] = old[order[i]]`. The caller passes a permutation of the array's length.
     pub(crate) fn permute(&mut self, order: &[usize]) {
-        let old = match &self.items {
-            Items::Short(items) => order.iter().filter_map(|&from| items.get(from).cloned()).collect(),
-            Items::Long(items) => order.iter().filter_map(|&from| items.get(from).cloned()).collect::<Vec<_>>(),
+        self.items = match &self.items {
+            Items::Short(items) => Items::Short(order.iter().filter_map(|&from| items.get(from).cloned()).collect()),
+            Items::Long(items) => Items::Long(order.iter().filter_map(|&from| items.get(from).cloned()).collect()),
         };
-        self.items = if old.len() <= SHORT_MAX { Items::Short(old) } else { Items::Long(old.into()) };
+    }
+}
+
+/// The ends and overwritten items are cheap; elsewhere the vector is split and joined, for one item as for many.
+fn splice_long(items: &mut Vector<Json>, index: usize, remove: usize, insert: Vec<Json>) {
+    if remove == insert.len() {
+        for (offset, value) in insert.into_iter().enumerate() {
+            items.set(index + offset, value);
+        }
+    } else if index == 0 && remove.max(insert.len()) <= END_MAX {
+        (0..remove).for_each(|_| drop(items.pop_front()));
+        insert.into_iter().rev().for_each(|value| items.push_front(value));
+    } else if index + remove == items.len() {
+        items.truncate(index);
+        items.extend(insert);
+    } else {
+        let tail = items.split_off(index + remove);
+        items.truncate(index);
+        items.append(insert.into());
+        items.append(tail);
     }
 }
 

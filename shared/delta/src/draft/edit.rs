@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::error::{DraftError, DraftErrorKind, refused};
+use super::error::{DraftError, DraftErrorKind, operation_kind, refused};
 use super::overlay::{Content, NodeId, Overlay, Place, Slot};
 use super::pieces::Origin;
 use crate::apply::{apply_inside, edit};
@@ -149,7 +149,8 @@ impl Overlay {
         let above = u32::try_from(path.len()).unwrap_or(u32::MAX);
         // A rehearsal on a copy finds every error but those of the place itself, which the first step reports.
         if let Err(error) = apply_inside(self.current.at(&path), ops, above) {
-            return Err(DraftError::new(DraftErrorKind::Operation(error.kind()), &path, error.to_string()));
+            let kind = operation_kind(error.kind());
+            return Err(DraftError::new(kind, &path, error.detail()));
         }
         ops.iter().try_for_each(|op| self.apply_op(node, op))
     }

@@ -61,12 +61,15 @@ impl DraftError {
     }
 }
 
-/// An operation that was refused although the place was checked: what is left are checks of the payload.
-pub(super) fn refused(path: &[Segment], error: &OpError) -> DraftError {
-    let kind = match error.kind() {
+pub(super) fn operation_kind(kind: OpErrorKind) -> DraftErrorKind {
+    match kind {
         OpErrorKind::Depth => DraftErrorKind::Depth,
         OpErrorKind::SplitPair => DraftErrorKind::SplitPair,
         other => DraftErrorKind::Operation(other),
-    };
-    DraftError::new(kind, path, error.detail())
+    }
+}
+
+/// An operation that was refused although the place was checked: what is left are checks of the payload.
+pub(super) fn refused(path: &[Segment], error: &OpError) -> DraftError {
+    DraftError::new(operation_kind(error.kind()), path, error.detail())
 }

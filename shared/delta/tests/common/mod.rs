@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Number, Value};
 
 /// Keys that repeat, so that edits hit, plus some that are special to JavaScript.
-pub fn any_key() -> impl Strategy<Value = String> {
+pub(crate) fn any_key() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => prop::sample::select(&["a", "b", "c", "items", "text", "0", "10", ""][..]).prop_map(str::to_owned),
         1 => prop::sample::select(&["__proto__", "constructor", "toString", "length", "é", "😀"][..]).prop_map(str::to_owned),
@@ -14,7 +14,7 @@ pub fn any_key() -> impl Strategy<Value = String> {
     ]
 }
 
-pub fn any_text() -> impl Strategy<Value = String> {
+pub(crate) fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "[ab😀é]{0,8}",
         2 => any::<String>(),
@@ -39,7 +39,7 @@ fn canonical_float(value: f64) -> Option<Value> {
     Number::from_f64(value).map(Value::Number)
 }
 
-pub fn any_scalar() -> impl Strategy<Value = Value> {
+pub(crate) fn any_scalar() -> impl Strategy<Value = Value> {
     prop_oneof![
         1 => Just(Value::Null),
         1 => any::<bool>().prop_map(Value::from),
@@ -49,7 +49,7 @@ pub fn any_scalar() -> impl Strategy<Value = Value> {
 }
 
 /// Small and large containers, so that both forms of each occur.
-pub fn any_value() -> impl Strategy<Value = Value> {
+pub(crate) fn any_value() -> impl Strategy<Value = Value> {
     any_scalar().prop_recursive(4, 48, 6, |inner| {
         prop_oneof![
             4 => prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
@@ -65,7 +65,7 @@ pub fn any_value() -> impl Strategy<Value = Value> {
 }
 
 /// The conversion written by hand, so that tests do not lean on the code under test.
-pub fn from_value(value: &Value) -> Json {
+pub(crate) fn from_value(value: &Value) -> Json {
     match value {
         Value::Null => Json::null(),
         Value::Bool(value) => Json::from(*value),
@@ -79,7 +79,7 @@ pub fn from_value(value: &Value) -> Json {
     }
 }
 
-pub fn to_value(json: &Json) -> Value {
+pub(crate) fn to_value(json: &Json) -> Value {
     match json.as_ref() {
         JsonRef::Null => Value::Null,
         JsonRef::Bool(value) => Value::from(value),
