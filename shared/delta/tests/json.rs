@@ -1,4 +1,5 @@
 //! Values: parse, write, compare and convert against `serde_json`, and against the rules that differ from it.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -21,7 +22,8 @@ proptest! {
         let text = serde_json::to_string(&value).unwrap();
         let json = parse(&text);
         prop_assert_eq!(&to_value(&json), &value);
-        prop_assert_eq!(&serde_json::from_slice::<Value>(&json.to_vec()).unwrap(), &value);
+        // A double beyond 2^53 is written without an exponent, so `serde_json` reads it as an integer.
+        prop_assert_eq!(&from_value(&serde_json::from_slice(&json.to_vec()).unwrap()), &json);
         prop_assert_eq!(&parse(&json.to_string()), &json);
         prop_assert_eq!(Json::from_serde(&value).unwrap().to_string(), json.to_string());
         prop_assert_eq!(&json.to::<Value>().unwrap(), &value);

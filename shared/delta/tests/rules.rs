@@ -1,4 +1,5 @@
 //! The rules of trackers, drafts and application that random edits do not pin down.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 
