@@ -10,6 +10,9 @@
 //! **Architecture invariants.** A backend decides nothing about a commit: [`rules`] does, on the keyed lookups and writes of
 //! [`tables`]. Only the backends know where a record is kept. No definition's code runs here.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod memory;
 mod rules;
+pub mod sqlite;
 mod tables;
