@@ -49,5 +49,9 @@ pub use tracker::{AdoptError, AdoptErrorKind, Change, Prepared, Tracker};
 /// It is the limit that Chord's own JSON check uses, so both sides accept the same values.
 pub const DEPTH_MAX: u32 = 512;
 
+/// Containers that a record may add around a value: a batch of operations, a row, a message. Values are judged by
+/// [`DEPTH_MAX`]; [`Json::parse_envelope`] and [`Json::from_serde_envelope`] read and write what carries them.
+pub const ENVELOPE_DEPTH: u32 = 32;
+
 /// Largest magnitude that is an [`JsonRef::Int`]: 2^53 - 1, the largest integer that a double holds without doubt.
 pub const SAFE_INTEGER_MAX: i64 = (1 << 53) - 1;

@@ -11,9 +11,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::{Json, JsonError, JsonErrorKind, Number, Repr};
-use crate::DEPTH_MAX;
 use crate::array::Array;
 use crate::object::Object;
+use crate::{DEPTH_MAX, ENVELOPE_DEPTH};
 
 impl Json {
     /// Parses one JSON text of UTF-8.
@@ -22,10 +22,23 @@ impl Json {
     ///
     /// `Syntax`, `Depth` or `Number`, with the offset in bytes.
     pub fn parse(text: &[u8]) -> Result<Json, JsonError> {
-        match std::str::from_utf8(text) {
-            Ok(text) => text.parse(),
-            Err(error) => Err(JsonError::at(JsonErrorKind::Syntax, error.valid_up_to(), "the text is not UTF-8; encode it as such")),
-        }
+        parse(text, DEPTH_MAX)
+    }
+
+    /// Parses a record that carries values: it may nest [`ENVELOPE_DEPTH`] containers more than a value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Json::parse`].
+    pub fn parse_envelope(text: &[u8]) -> Result<Json, JsonError> {
+        parse(text, DEPTH_MAX + ENVELOPE_DEPTH)
+    }
+}
+
+fn parse(text: &[u8], limit: u32) -> Result<Json, JsonError> {
+    match std::str::from_utf8(text) {
+        Ok(text) => parse_text(text, limit),
+        Err(error) => Err(JsonError::at(JsonErrorKind::Syntax, error.valid_up_to(), "the text is not UTF-8; encode it as such")),
     }
 }
 
@@ -34,13 +47,17 @@ impl FromStr for Json {
     type Err = JsonError;
 
     fn from_str(text: &str) -> Result<Json, JsonError> {
-        let mut parser = Parser { text, at: 0, stack: Vec::new(), keys: Keys(vec![None; Keys::SLOTS]) };
-        let value = parser.value()?;
-        parser.skip_space();
-        match parser.peek() {
-            None => Ok(value),
-            Some(_) => Err(parser.syntax("the end; send one value")),
-        }
+        parse_text(text, DEPTH_MAX)
+    }
+}
+
+fn parse_text(text: &str, limit: u32) -> Result<Json, JsonError> {
+    let mut parser = Parser { text, at: 0, limit, stack: Vec::new(), keys: Keys(vec![None; Keys::SLOTS]) };
+    let value = parser.value()?;
+    parser.skip_space();
+    match parser.peek() {
+        None => Ok(value),
+        Some(_) => Err(parser.syntax("the end; send one value")),
     }
 }
 
@@ -81,6 +98,7 @@ struct Parser<'a> {
     text: &'a str,
     /// Invariant: on a character boundary of `text`.
     at: usize,
+    limit: u32,
     stack: Vec<Open>,
     keys: Keys,
 }
@@ -199,7 +217,7 @@ impl<'a> Parser<'a> {
     }
 
     fn check_depth(&self) -> Result<(), JsonError> {
-        if self.stack.len() < DEPTH_MAX as usize { Ok(()) } else { Err(JsonError::depth(Some(self.at))) }
+        if self.stack.len() < self.limit as usize { Ok(()) } else { Err(JsonError::depth(Some(self.at), self.limit)) }
     }
 
     /// A key and the colon behind it.
