@@ -13,6 +13,19 @@
 //! | [`wire`] | the path-compressed form of a stream of batches |
 //! | [`overlap`] | the search behind string differences |
 //!
+//! ```
+//! use picofleet_delta::{Json, Tracker, apply};
+//!
+//! let mut tracker = Tracker::new(Json::object([("output", "line 1\n")]))?;
+//! let change = tracker.begin();
+//! change.draft().key("output").append("line 2\n")?;
+//! let prepared = change.prepare();
+//! assert_eq!(Json::from_serde(&prepared.ops)?.to_string(), r#"[["a",["output"],"line 2\n"]]"#);
+//! assert_eq!(apply(Some(&prepared.base), &prepared.ops)?, prepared.value);
+//! tracker.adopt(prepared)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Architecture invariants:
 //!
 //! - The crate knows JSON and nothing above it: no documents, sessions, storage, clocks, runtimes or logs.
