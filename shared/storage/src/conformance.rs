@@ -154,3 +154,29 @@ macro_rules! conformance_tests {
         }
     )*};
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_case_is_listed() {
+        let list = include_str!("conformance.rs");
+        for (module, text) in [
+            ("atomicity", include_str!("conformance/atomicity.rs")),
+            ("copies", include_str!("conformance/copies.rs")),
+            ("documents", include_str!("conformance/documents.rs")),
+            ("entries", include_str!("conformance/entries.rs")),
+            ("exports", include_str!("conformance/exports.rs")),
+            ("fencing", include_str!("conformance/fencing.rs")),
+            ("ids", include_str!("conformance/ids.rs")),
+            ("maintenance", include_str!("conformance/maintenance.rs")),
+            ("services", include_str!("conformance/services.rs")),
+            ("sessions", include_str!("conformance/sessions.rs")),
+            ("tasks", include_str!("conformance/tasks.rs")),
+        ] {
+            let cases = text.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split_once("(mut world: World)"));
+            for (case, _) in cases {
+                assert!(list.contains(&format!("{module}::{case},")), "{module}::{case} is not listed");
+            }
+        }
+    }
+}
