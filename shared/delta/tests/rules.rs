@@ -112,6 +112,14 @@ fn edits_are_told_by_leaf() {
     assert_eq!(ops_of(base, |root| root.set(1).unwrap()), r#"[["r",1]]"#);
     assert_eq!(ops_of("\"abc\"", |root| root.append("d").unwrap()), r#"[["r","abcd"]]"#);
     assert_eq!(ops_of(r#"{"e":"","f":"x"}"#, |root| root.key("e").append("y").unwrap()), r#"[["a",["e"],"y"]]"#);
+    let windows = |root: Draft<'_>| {
+        for n in 0..4 {
+            root.key("e").append(&format!("{n}😀")).unwrap();
+            root.key("e").trim_utf16(1 + n % 2 * 2).unwrap_or_else(|_| root.key("e").trim_utf16(2).unwrap());
+        }
+    };
+    assert_eq!(ops_of(r#"{"e":""}"#, windows), r#"[["a",["e"],"3😀"]]"#);
+    assert_eq!(ops_of(r#"{"e":"abcdefghij"}"#, windows), r#"[["t",["e"],8],["a",["e"],"0😀1😀2😀3😀"]]"#);
     assert_eq!(ops_of(r#"{"f":"x"}"#, |root| root.key("f").trim_utf16(9).unwrap()), r#"[["s",["f"],""]]"#);
 }
 
@@ -205,6 +213,10 @@ fn depth_is_judged_by_what_is_there() {
     assert_eq!(deepest.to_string().parse::<Json>().unwrap(), deepest);
     let error = apply(Some(&json("[1]")), &[Op::Set(vec![Segment::Index(0)], nested(DEPTH_MAX))]).unwrap_err();
     assert_eq!((error.kind(), error.index()), (OpErrorKind::Depth, 0));
+    // What an operation put deep down counts when the result is placed elsewhere.
+    let grown = apply(Some(&json("[[1]]")), &[Op::Set(vec![Segment::Index(0); 2], nested(DEPTH_MAX - 2))]).unwrap();
+    assert!(apply(Some(&json("[1]")), &[Op::Set(vec![Segment::Index(0)], grown.clone())]).is_err());
+    assert!(Tracker::new(Json::array([grown])).is_err());
     let path = vec![Segment::Index(0); DEPTH_MAX as usize - 1];
     assert!(apply(Some(&deepest), &[Op::Set([&path[..], &[Segment::Index(0)]].concat(), nested(1))]).is_err());
     assert!(apply(Some(&deepest), &[Op::Splice { path, index: 0, remove: 0, items: vec![Json::from(1)] }]).is_ok());
@@ -222,6 +234,8 @@ fn drafts_of_items_end_with_them() {
     last.set(30).unwrap();
     assert_eq!(xs.get().unwrap(), json(r#"[{"a":2},{"a":30}]"#));
     xs.set(json(r#"[{"a":7},{"a":8},{"a":9}]"#)).unwrap();
+    assert_eq!(last.set(1).unwrap_err().kind(), DraftErrorKind::ItemRemoved);
+    assert_eq!(xs.index(2).key("a").get(), Some(Json::from(9)));
     assert_eq!(last.set(1).unwrap_err().kind(), DraftErrorKind::ItemRemoved);
     // A key stays a place.
     assert_eq!(xs.index(1).key("a").get(), Some(Json::from(8)));
@@ -244,6 +258,14 @@ fn an_index_without_an_item_is_a_position() {
     new.set(json("[[]]")).unwrap();
     early.set("x").unwrap();
     assert_eq!(new.get().unwrap(), json(r#"[["x"]]"#));
+    // The item that comes to stand at a position is one of the base: its edit is told by leaf.
+    let change = track("[[],[\"base\"]]").begin();
+    let early = change.draft().index(2).index(1);
+    change.draft().splice(0, 0, vec![json("0")]).unwrap();
+    early.set("x").unwrap();
+    let prepared = change.prepare();
+    assert_eq!(Json::from_serde(&prepared.ops).unwrap(), json(r#"[["p",[],0,0,[0]],["p",[2],1,0,["x"]]]"#));
+    let change = tracker.begin();
     // In an object an index is a key.
     change.draft().index(7).set(1).unwrap();
     assert_eq!(change.draft().key("7").get(), Some(Json::from(1)));

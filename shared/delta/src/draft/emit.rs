@@ -37,7 +37,10 @@ impl Overlay {
         let applied = apply(Some(&self.base), &ops);
         debug_assert!(applied.is_ok(), "emitted operations do not apply: {applied:?}");
         match applied {
-            Ok(value) => (value, ops),
+            Ok(value) => {
+                debug_assert!(value == self.current, "emitted operations lead elsewhere: {ops:?}");
+                (value, ops)
+            }
             Err(_) => (self.current.clone(), vec![Op::Replace(self.current)]),
         }
     }
