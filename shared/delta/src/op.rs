@@ -80,7 +80,7 @@ impl From<usize> for Segment {
 }
 
 /// One operation on a JSON value. Serializes as its tuple, verb first.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// `["r", value]`: the whole value becomes this one.
     Replace(Json),
