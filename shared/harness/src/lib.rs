@@ -1,0 +1,7 @@
+//! The harness: durable tasks over the session kernel, split between the line, which decides, and the workers, which run effects.
+//!
+//! **Architecture invariants.** This crate knows no SQL, no NATS and no HTTP. A decision is a value: applying it reads and writes the
+//! transaction and nothing else: no clock, no registry, no model, no randomness. The step and the plan are pure functions.
+
+pub mod ownership;
+pub mod step;

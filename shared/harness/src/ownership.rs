@@ -1,0 +1,245 @@
+//! The ownership tree of one session's live work (sections 5.4 and 5.5), as pure functions: who is cancelled, who is held, who may run.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use picofleet_session::{ConversationId, JoinPolicy, Millis, TaskId, TaskOutcome, TaskRecord, TaskState};
+
+/// Where a task stands in the tree. It never changes, so that it can be kept for tasks that are over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lineage {
+    /// Its conversation.
+    pub conversation: ConversationId,
+    /// The task that owns it; `None` where its conversation does.
+    pub owner: Option<TaskId>,
+    /// A boundary for cascades and idleness.
+    pub background: bool,
+}
+
+impl Lineage {
+    /// The place of a record.
+    #[must_use]
+    pub const fn of(record: &TaskRecord) -> Self {
+        Self { conversation: record.conversation_id, owner: record.owner, background: record.background }
+    }
+}
+
+/// The live tasks of a session with everything above them.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// Every task that is not terminal.
+    pub live: BTreeMap<TaskId, TaskRecord>,
+    /// The place of every live task and of every task above one.
+    pub lineage: HashMap<TaskId, Lineage>,
+    /// The task that owns a conversation, for every conversation of a task in `lineage`.
+    pub conversation_owners: HashMap<ConversationId, Option<TaskId>>,
+    /// The outcomes of terminal tasks that a live task waits for. One that is missing here and not live is unknown and taken as
+    /// completed.
+    pub outcomes: HashMap<TaskId, TaskOutcome>,
+}
+
+/// Whether an outcome, while it is held, cancels the work below (section 5.4).
+#[must_use]
+pub const fn cancels(outcome: &TaskOutcome) -> bool {
+    !matches!(outcome, TaskOutcome::Completed { .. })
+}
+
+/// Whether a live task cancels the work below it: its abort mark, or a held outcome other than completed.
+#[must_use]
+pub const fn cancelled(record: &TaskRecord) -> bool {
+    record.abort_requested || matches!(&record.state, TaskState::Completing { outcome } if cancels(outcome))
+}
+
+/// What the scheduler does next with a session. Marks and finishes are commits; runs and aborts are reservations.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// Tasks that get an abort mark.
+    pub marks: BTreeSet<TaskId>,
+    /// Completing tasks whose owned work has drained: they become terminal.
+    pub finishes: Vec<TaskId>,
+    /// Tasks whose phases may be reserved.
+    pub runs: Vec<TaskId>,
+    /// Marked tasks whose abort handler may be reserved.
+    pub aborts: Vec<TaskId>,
+    /// When the next sleeper is due.
+    pub next_due: Option<Millis>,
+}
+
+impl Tree {
+    /// The task right above: the owner, or the owner of the conversation.
+    fn above(&self, lineage: &Lineage) -> Option<TaskId> {
+        lineage.owner.or_else(|| self.conversation_owners.get(&lineage.conversation).copied().flatten())
+    }
+
+    /// The tasks above one, the nearest first, each with whether ordinary traversal from there reaches the task (section 5.4): a
+    /// background task is a boundary, and so is a background task on the way.
+    fn ancestors(&self, task: TaskId) -> impl Iterator<Item = (TaskId, bool)> + '_ {
+        let mut current = self.lineage.get(&task).copied();
+        let mut ordinary = true;
+        std::iter::from_fn(move || {
+            let lineage = current?;
+            ordinary &= !lineage.background;
+            let above = self.above(&lineage)?;
+            current = self.lineage.get(&above).copied();
+            Some((above, ordinary))
+        })
+    }
+
+    /// The tasks whose ordinary owned work is live.
+    #[must_use]
+    pub fn holding(&self) -> BTreeSet<TaskId> {
+        let live = self.live.keys();
+        live.flat_map(|task| self.ancestors(*task).take_while(|(_, ordinary)| *ordinary).map(|(above, _)| above)).collect()
+    }
+
+    /// The live ordinary owned work of a task.
+    #[must_use]
+    pub fn owned_work(&self, task: TaskId) -> Vec<TaskId> {
+        let reaches = |other: &&TaskId| self.ancestors(**other).any(|(above, ordinary)| ordinary && above == task);
+        self.live.keys().filter(reaches).copied().collect()
+    }
+
+    /// Whether something above a task cancels it: a cancelled live task, reached without crossing a background task that has no
+    /// cancellation of its own (section 5.4).
+    #[must_use]
+    pub fn below_cancelled(&self, task: TaskId) -> bool {
+        let Some(lineage) = self.lineage.get(&task) else { return false };
+        if lineage.background {
+            return false;
+        }
+        for (above, _) in self.ancestors(task) {
+            if self.live.get(&above).is_some_and(cancelled) {
+                return true;
+            }
+            if self.lineage.get(&above).is_some_and(|lineage| lineage.background) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Whether a conversation lies below a cancelled live task, so that its queued inputs are withdrawn (section 5.4).
+    #[must_use]
+    pub fn conversation_below_cancelled(&self, conversation: ConversationId) -> bool {
+        let Some(owner) = self.conversation_owners.get(&conversation).copied().flatten() else { return false };
+        self.live.get(&owner).is_some_and(cancelled) || self.below_cancelled(owner)
+    }
+
+    /// Live non-background tasks that ordinary traversal from a conversation reaches: what its idleness waits for.
+    #[must_use]
+    pub fn foreground_of(&self, conversation: ConversationId) -> Vec<TaskId> {
+        self.live.keys().copied().filter(|task| self.reached_from(*task, conversation, false)).collect()
+    }
+
+    /// Live tasks below a conversation, background ones too.
+    #[must_use]
+    pub fn everything_of(&self, conversation: ConversationId) -> Vec<TaskId> {
+        self.live.keys().copied().filter(|task| self.reached_from(*task, conversation, true)).collect()
+    }
+
+    fn reached_from(&self, task: TaskId, conversation: ConversationId, across_background: bool) -> bool {
+        let mut current = self.lineage.get(&task).copied();
+        while let Some(lineage) = current {
+            if lineage.background && !across_background {
+                return false;
+            }
+            if lineage.conversation == conversation {
+                return true;
+            }
+            current = self.above(&lineage).and_then(|above| self.lineage.get(&above).copied());
+        }
+        false
+    }
+
+    /// Siblings that a failure in a `failFast` wait aborts (section 5.5).
+    fn fail_fast_marks(&self) -> impl Iterator<Item = TaskId> + '_ {
+        let waits = self.live.values().filter_map(|task| match &task.state {
+            TaskState::Waiting { on, policy: JoinPolicy::FailFast, .. } => Some(on),
+            _ => None,
+        });
+        waits.filter(|on| on.iter().any(|task| self.ended_badly(*task))).flatten().copied().filter(|task| self.live.contains_key(task))
+    }
+
+    /// Whether a task holds or ended with an outcome other than completed.
+    fn ended_badly(&self, task: TaskId) -> bool {
+        match self.live.get(&task).map(|record| &record.state) {
+            Some(TaskState::Completing { outcome }) => cancels(outcome),
+            Some(_) => false,
+            None => self.outcomes.get(&task).is_some_and(cancels),
+        }
+    }
+
+    /// What the scheduler does next. `invoked` are the tasks that an invocation holds now.
+    #[must_use]
+    pub fn plan(&self, invoked: &BTreeSet<TaskId>, now: Millis) -> Plan {
+        let cascaded = self.live.keys().copied().filter(|task| self.below_cancelled(*task));
+        let marks = cascaded.chain(self.fail_fast_marks()).filter(|task| self.live.get(task).is_some_and(|task| !task.abort_requested)).collect();
+        let holding = self.holding();
+        let mut plan = Plan { marks, ..Plan::default() };
+        for (id, task) in &self.live {
+            let holds = holding.contains(id);
+            match &task.state {
+                TaskState::Completing { .. } => {
+                    if !holds {
+                        plan.finishes.push(*id);
+                    }
+                }
+                TaskState::Terminal { .. } => {}
+                // An abort handler starts once the work below is over, and never beside another invocation.
+                _ if task.abort_requested => {
+                    if !holds && !invoked.contains(id) {
+                        plan.aborts.push(*id);
+                    }
+                }
+                // No phase starts below a cancelled owner, also before the cascade's commit (`design.md` 13).
+                _ if plan.marks.contains(id) || invoked.contains(id) => {}
+                TaskState::Pending { .. } | TaskState::Running { .. } => plan.runs.push(*id),
+                TaskState::Waiting { on, .. } => {
+                    if on.iter().all(|task| !self.live.contains_key(task)) {
+                        plan.runs.push(*id);
+                    }
+                }
+                TaskState::Sleeping { until, .. } => {
+                    if *until <= now {
+                        plan.runs.push(*id);
+                    } else {
+                        plan.next_due = Some(plan.next_due.map_or(*until, |due| due.min(*until)));
+                    }
+                }
+            }
+        }
+        plan
+    }
+
+    /// The tasks that would wait for each other if `task` waited for `on`: from `task` back to itself, or nothing (`design.md` 13).
+    #[must_use]
+    pub fn wait_cycle(&self, task: TaskId, on: &[TaskId]) -> Option<Vec<TaskId>> {
+        // Depth first, each task once; the path is what is answered.
+        let mut seen = BTreeSet::new();
+        let mut open: Vec<(TaskId, Vec<TaskId>)> = on.iter().map(|next| (*next, vec![task])).collect();
+        while let Some((current, path)) = open.pop() {
+            let mut path = path;
+            path.push(current);
+            if current == task {
+                return Some(path);
+            }
+            if seen.insert(current) {
+                open.extend(self.waits_for(current).into_iter().map(|next| (next, path.clone())));
+            }
+        }
+        None
+    }
+
+    /// What a live task waits for: the tasks of its wait, or its owned work where it holds an outcome or carries a mark.
+    fn waits_for(&self, task: TaskId) -> Vec<TaskId> {
+        let Some(record) = self.live.get(&task) else { return Vec::new() };
+        match &record.state {
+            TaskState::Completing { .. } => self.owned_work(task),
+            _ if record.abort_requested => self.owned_work(task),
+            TaskState::Waiting { on, .. } => on.clone(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
