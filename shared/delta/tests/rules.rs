@@ -313,6 +313,9 @@ fn adoption_needs_the_current_revision_of_the_same_tracker() {
     assert!(tracker.value().same_revision(&value));
     assert_eq!(tracker.revision(), 1);
     assert_eq!(tracker.adopt(second).unwrap_err().kind(), AdoptErrorKind::Stale);
+    let mut foreign = set(&tracker, 4);
+    foreign.base = json(r#"{"n":2}"#);
+    assert_eq!(tracker.adopt(foreign).unwrap_err().kind(), AdoptErrorKind::Stale);
     // An empty batch counts as a revision.
     let empty = tracker.begin().prepare();
     assert!(empty.ops.is_empty());

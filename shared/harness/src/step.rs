@@ -3,7 +3,7 @@
 use picofleet_session::{Json, TaskError, TaskRecord, TaskState};
 
 /// What an invocation runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Mode {
     /// The phases of the task.
     Run,

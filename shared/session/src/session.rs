@@ -308,6 +308,13 @@ impl Inner {
     }
 }
 
+impl Drop for Inner {
+    /// Without a handle nobody commits any more: who still watches would wait for ever.
+    fn drop(&mut self) {
+        self.observers.end_all(&WatchEnd::SessionClosed);
+    }
+}
+
 /// Why the session takes no work.
 enum Refused {
     Closed,

@@ -209,6 +209,12 @@ pub async fn s022_created_and_retired_at_once_is_unreadable(mut world: World) {
     assert!(matches!(world.refused(vec![conversation(a)]).await, Rejection::IdTaken { owner: "document", .. }));
     let b = world.mint();
     world.ok(vec![create(b, rewindable(1), "{}")]).await;
+    let c = world.mint();
+    world.ok(vec![create(c, rewindable(1), "{}"), retire(c)]).await;
+    let line = world.line().await;
+    let current = line.find_document(address(ROOT()), Point::Current).await.unwrap().unwrap();
+    assert_eq!(current.create.id, did(b), "one without a lifetime takes no address");
+    assert_eq!(value(&*line, c, Point::Current).await, None);
 }
 
 /// An address can be used again, and each incarnation is read by its own id and time.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use futures::stream;
 use picofleet_session::storage::{
-    EXPORT_FORMAT, ExportLine, ExportWriter, ImportId, ImportTarget, Rejection, RequestRow, SessionLine, SessionQuery, StorageError, Store,
-    Tenant, Write,
+    EXPORT_FORMAT, ExportLine, ExportWriter, ImportId, ImportTarget, Rejection, RequestRow, SessionCreate, SessionLine, SessionQuery,
+    StorageError, Store, Tenant, Write,
 };
 use picofleet_session::{DocumentContent, EntryRecord, InvocationId, InvocationRow, Millis, Placement, Point, Seq, SessionId, TaskState};
 
@@ -188,6 +188,8 @@ pub async fn a_deleted_session_comes_back_by_import(mut world: World) {
     while store.maintain(1_000, NOW).await.unwrap().more {}
     let id = import(&*store, ImportId::Keep, lines.clone()).await.unwrap();
     assert_eq!(export(&*store, id).await, lines);
+    let request = SessionCreate { id, ..SessionCreate::new(NOW) };
+    assert!(store.create(request).await.unwrap().existed);
 }
 
 /// Lines that are missing, repeated, swapped, cut off or changed are refused, and nothing is there afterwards.
@@ -236,7 +238,7 @@ pub async fn contradicting_exports_are_refused(mut world: World) {
     let lines = world.export().await;
     let store = world.another_store().await;
     type Change = (&'static str, fn(&mut ExportLine) -> bool);
-    let changes: [Change; 9] = [
+    let changes: [Change; 10] = [
         ("an id that was not minted", |line| entry_line(line, |_, entry| entry.id = eid(900))),
         ("an id of a conversation", |line| entry_line(line, |_, entry| entry.id = eid(1))),
         ("a commit that was not made", |line| entry_line(line, |seq, _| *seq = Seq(seq.0 + 1_000))),
@@ -252,6 +254,13 @@ pub async fn contradicting_exports_are_refused(mut world: World) {
         ("content of no document", |line| content_line(line, |document, _, _| *document = did(2))),
         ("a first content that is no base", |line| {
             content_line(line, |_, _, content| *content = DocumentContent::Delta { version: 1, ops: Vec::new().into() })
+        }),
+        ("a delta of another version", |line| {
+            content_line(line, |_, _, content| {
+                if let DocumentContent::Delta { version, .. } = content {
+                    *version += 1;
+                }
+            }) && matches!(line, ExportLine::Content { content: DocumentContent::Delta { .. }, .. })
         }),
         ("a base that is no object", |line| {
             content_line(line, |_, _, content| *content = DocumentContent::Base { version: 1, value: json("[]") })
@@ -282,6 +291,11 @@ pub async fn contradicting_exports_are_refused(mut world: World) {
         line
     });
     refused(&store, sealed(&moved.collect::<Vec<_>>())).await;
+    for at in 1..lines.len() - 2 {
+        let mut swapped = lines.clone();
+        swapped.swap(at, at + 1);
+        refused(&store, sealed(&swapped)).await;
+    }
     import(&*store, ImportId::Keep, sealed(&lines)).await.unwrap();
 }
 

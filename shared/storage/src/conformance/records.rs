@@ -240,6 +240,7 @@ pub async fn all<'a, T>(limit: u32, scan: impl Fn(u32, Option<Cursor>) -> Fut<'a
         let ended = page.next.is_none();
         assert!(ended || !page.items.is_empty(), "an empty page that is not the last");
         items.extend(page.items);
+        assert!(items.len() < 100_000, "the scan does not end");
         cursor = page.next;
         if ended {
             return items;

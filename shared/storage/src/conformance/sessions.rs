@@ -126,11 +126,14 @@ async fn revived(store: &dyn Store, id: SessionId) {
 /// The rows of a deleted session go in bounded steps, its tombstone after 30 days.
 pub async fn a_deleted_session_is_swept(mut world: World) {
     world.root().await;
-    let ids: Vec<_> = (0..50).map(|_| world.mint()).collect();
+    let ids: Vec<_> = (0..300).map(|_| world.mint()).collect();
     world.ok(ids.iter().map(|id| entry(*id, 1)).collect()).await;
     let store = world.store().await;
     let kept = store.create(SessionCreate::new(NOW)).await.unwrap().session.id;
     store.delete(world.session, NOW).await.unwrap();
+    let first = world.same_store().maintain(1, Millis(NOW.0 + 31 * DAY)).await.unwrap();
+    assert!(first.more, "rows are left");
+    revived(&*store, world.session).await;
     let mut removed = 0;
     for _ in 0..1_000 {
         world.restart().await;
@@ -140,7 +143,7 @@ pub async fn a_deleted_session_is_swept(mut world: World) {
             break;
         }
     }
-    assert!(removed >= 50, "{removed} rows");
+    assert!(removed >= 200, "{removed} rows");
     let store = world.same_store();
     assert!(!store.maintain(20, NOW).await.unwrap().more);
     let deleting = SessionQuery { state: Some(SessionState::Deleting), ..SessionQuery::default() };
