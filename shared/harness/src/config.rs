@@ -88,6 +88,17 @@ impl Default for RetryPolicy {
     }
 }
 
+impl RetryPolicy {
+    /// How long to wait behind a failed attempt, in milliseconds: the first pause doubles with each attempt, up to the longest one.
+    #[must_use]
+    pub fn delay_ms(&self, attempt: u32) -> i64 {
+        let delay = self.base_delay_ms * 2_f64.powi(i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX));
+        let delay = self.max_agent_delay_ms.map_or(delay, |most| delay.min(most));
+        // A float beyond the range of i64 becomes its end, NaN becomes 0.
+        delay.max(0.0) as i64
+    }
+}
+
 /// When contexts are compacted (section 8.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

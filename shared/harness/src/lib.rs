@@ -4,9 +4,14 @@
 //! transaction and nothing else: no clock, no registry, no model, no randomness. The step and the plan are pure functions.
 
 pub mod config;
+pub mod generation;
 pub mod inbox;
 pub mod kinds;
 pub mod live;
 pub mod ownership;
+mod run;
 pub mod step;
+pub mod submission;
+pub mod tool;
 pub mod usage;
+pub mod wire;

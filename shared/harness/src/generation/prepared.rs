@@ -1,0 +1,28 @@
+//! A planned request: the system entries, and the pin (sections 7.4 and 8.3).
+
+use picofleet_session::message::{Message, SystemMessage};
+use picofleet_session::{EntryDraft, TaskRecord, Tx, TxError};
+
+use super::apply::{omit, tail};
+use super::{Checkpoint, Pinned, Prepare, Then};
+use crate::kinds::SYSTEM;
+use crate::live::{LIVE, LiveGeneration};
+
+pub(super) async fn prepared(tx: &Tx, task: &TaskRecord, attempt: u32, plan: Prepare) -> Result<Then, TxError> {
+    let tail = tail(tx, task).await?;
+    if tail != plan.tail {
+        return Ok(Then::Stale);
+    }
+    let mut cutoff = tail;
+    for planned in plan.system {
+        let message = SystemMessage { timestamp: tx.now(), ..planned.message };
+        let entry = EntryDraft { edits: omit(&planned.omits), ..EntryDraft::new(SYSTEM.kind).model(vec![Message::System(message)]) };
+        cutoff = Some(tx.append_entry(task.conversation_id, entry).await?.id);
+    }
+    // A run begins with an entry, so there is one; a conversation without any has nothing to ask.
+    let Some(cutoff) = cutoff else { return Ok(Then::Stale) };
+    let generation = LiveGeneration { attempt, message: None, retry: None, deferred: None };
+    tx.doc(&LIVE, task.conversation_id).await?.draft.key("generation").set_serde(&generation)?;
+    let Prepare { model, thinking_level, stream_options, tool_execution, .. } = plan;
+    Ok(Then::Checkpoint(Checkpoint::Request(Box::new(Pinned { attempt, model, thinking_level, stream_options, tool_execution, cutoff }))))
+}
