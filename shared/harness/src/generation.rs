@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{ModelRef, ToolExecution};
 
 pub use apply::apply;
+pub(crate) use apply::salvage;
 pub(crate) use rounds::calls;
 
 /// The version of [`Decision`]; a line reads this one and the one before.

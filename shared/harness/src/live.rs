@@ -4,8 +4,11 @@ use picofleet_session::{DocDefinition, DocToken, EntryId, Initial, Json, Latest,
 use serde::{Deserialize, Serialize};
 
 /// Kind `pi.live`, version 1, latest, fresh in forks; a complete base whenever nothing runs.
-pub static LIVE: DocToken<LiveState, Latest<Initial>> =
-    DocToken::new("pi.live", 1, || DocDefinition { initial: LiveState::default, migrate: None, checkpoint_when: |value, _, _| idle(value) });
+pub static LIVE: DocToken<LiveState, Latest<Initial>> = DocToken::new("pi.live", 1, || DocDefinition {
+    initial: LiveState::default,
+    migrate: None,
+    checkpoint_when: |value, _, _| idle(value),
+});
 
 /// Whether no generation and no tool runs, by the JSON value: the predicate must not cost the document.
 fn idle(value: &Json) -> bool {

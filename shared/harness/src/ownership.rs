@@ -172,7 +172,8 @@ impl Tree {
     #[must_use]
     pub fn plan(&self, invoked: &BTreeSet<TaskId>, now: Millis) -> Plan {
         let cascaded = self.live.keys().copied().filter(|task| self.below_cancelled(*task));
-        let marks = cascaded.chain(self.fail_fast_marks()).filter(|task| self.live.get(task).is_some_and(|task| !task.abort_requested)).collect();
+        let marks =
+            cascaded.chain(self.fail_fast_marks()).filter(|task| self.live.get(task).is_some_and(|task| !task.abort_requested)).collect();
         let holding = self.holding();
         let mut plan = Plan { marks, ..Plan::default() };
         for (id, task) in &self.live {

@@ -9,8 +9,8 @@ use picofleet_session::{EntryDraft, Json};
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use admit::{Admission, admit, withdraw, withdraw_inputs};
-pub use boundary::{Placed, start_run};
 pub(crate) use boundary::{Continuation, final_boundary_with, place, would_place_users};
+pub use boundary::{Placed, start_run};
 pub(crate) use place::Facts;
 
 /// What is submitted (section 2.2).

@@ -3,15 +3,15 @@
 mod apply;
 mod results;
 
-use picofleet_session::message::{UserBlock, Usage};
+use picofleet_session::message::{Usage, UserBlock};
 use picofleet_session::{EntryId, Json, Op};
 use serde::{Deserialize, Serialize};
 
 use crate::live::ToolDiagnostic;
 
-pub use apply::apply;
-pub use results::{ToolCode, diagnostics_block};
+pub use apply::{Then, apply};
 pub(crate) use results::append_error_result;
+pub use results::{ToolCode, diagnostics_block};
 
 /// The version of [`Decision`].
 pub const DECISION_VERSION: u32 = 1;

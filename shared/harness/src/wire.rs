@@ -2,8 +2,8 @@
 
 use picofleet_session::storage::EntryQuery;
 use picofleet_session::{
-    CommitToken, ConversationId, EntryId, EntryRecord, InvocationId, Json, Seq, SessionId, SubmissionId, SubmissionRecord, TaskError, TaskId,
-    TaskRecord,
+    CommitToken, ConversationId, EntryId, EntryRecord, InvocationId, Json, Seq, SessionId, SubmissionId, SubmissionRecord, TaskError,
+    TaskId, TaskRecord,
 };
 use serde::{Deserialize, Serialize};
 

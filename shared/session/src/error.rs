@@ -241,6 +241,12 @@ pub enum Violation {
         /// The document.
         address: DocumentAddress,
     },
+    /// What a task decided can't be applied.
+    #[error("{why}")]
+    Decision {
+        /// Why.
+        why: String,
+    },
     /// A document that was there when its record was read is gone.
     #[error("document {address} does not exist")]
     UnknownDocument {

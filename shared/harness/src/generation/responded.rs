@@ -16,7 +16,13 @@ use crate::usage::count_message;
 /// How long a deferred response is left alone where the provider does not say, in milliseconds.
 const POLL_DELAY: i64 = 5_000;
 
-pub(super) async fn responded(tx: &Tx, task: &TaskRecord, pinned: Pinned, polled: Option<Millis>, response: Response) -> Result<Then, TxError> {
+pub(super) async fn responded(
+    tx: &Tx,
+    task: &TaskRecord,
+    pinned: Pinned,
+    polled: Option<Millis>,
+    response: Response,
+) -> Result<Then, TxError> {
     let facts = Facts::read(tx, task.conversation_id).await?;
     tx.doc(&LIVE, task.conversation_id).await?.draft.key("generation").key("message").remove()?;
     let Response { message, calls, then, retryable } = response;
@@ -75,8 +81,7 @@ async fn deferred(tx: &Tx, task: &TaskRecord, pinned: Pinned, polled: Option<Mil
     // Each poll is strictly later than the one before, also where the provider says 0.
     let earliest = polled.map_or(i64::MIN, |at| at.0.saturating_add(1));
     let poll_at = Millis(tx.now().0.saturating_add(delay).max(earliest));
-    let generation =
-        LiveGeneration { attempt: pinned.attempt, message: None, retry: None, deferred: Some(LiveDeferred { poll_at }) };
+    let generation = LiveGeneration { attempt: pinned.attempt, message: None, retry: None, deferred: Some(LiveDeferred { poll_at }) };
     tx.doc(&LIVE, task.conversation_id).await?.draft.key("generation").set_serde(&generation)?;
     let checkpoint = Checkpoint::Poll { pinned: Box::new(pinned), handle: Box::new(handle), poll_at };
     Ok(Then::Sleep { checkpoint, until: poll_at })

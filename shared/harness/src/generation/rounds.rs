@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, ToolCall, UserMessage};
 use picofleet_session::{
-    DraftHead, EntryDraft, EntryId, EntryRecord, Json, SubmissionId, TaskCreate, TaskId, TaskOutcome, TaskOwnership, TaskRecord, TaskState, Tx,
-    TxError,
+    DraftHead, EntryDraft, EntryId, EntryRecord, Json, SubmissionId, TaskCreate, TaskId, TaskOutcome, TaskOwnership, TaskRecord, TaskState,
+    Tx, TxError,
 };
 
 use super::responded::entry_result;
@@ -94,7 +94,9 @@ pub(super) async fn next_call(tx: &Tx, task: &TaskRecord, mut round: Round) -> R
     let id = create_tool(tx, task, round.assistant, &call).await?;
     let tools = tx.doc(&LIVE, task.conversation_id).await?.draft.key("tools");
     let index = tools.get().as_ref().and_then(Json::as_array).and_then(|slots| {
-        slots.iter().position(|slot| slot.get("callId").and_then(Json::as_str).as_deref() == Some(call.as_str()) && slot.get("taskId").is_none())
+        slots
+            .iter()
+            .position(|slot| slot.get("callId").and_then(Json::as_str).as_deref() == Some(call.as_str()) && slot.get("taskId").is_none())
     });
     if let Some(index) = index {
         tools.index(index).key("taskId").set(id.get())?;
@@ -112,7 +114,8 @@ pub(super) async fn round_done(tx: &Tx, task: &TaskRecord, round: Round) -> Resu
     let controls = controls(tx, task, &round).await?;
     add_tools(tx, task, &controls).await?;
     let handoff = controls.iter().rev().find_map(|control| control.as_ref().and_then(|control| control.handoff.clone()));
-    let terminate = !controls.is_empty() && controls.iter().all(|control| control.as_ref().is_some_and(|control| control.terminate == Some(true)));
+    let terminate =
+        !controls.is_empty() && controls.iter().all(|control| control.as_ref().is_some_and(|control| control.terminate == Some(true)));
     let result = TaskOutcome::Completed { result: entry_result(round.assistant) };
     if handoff.is_some() || terminate {
         if let Some(text) = handoff {
@@ -140,7 +143,9 @@ pub(super) async fn round_done(tx: &Tx, task: &TaskRecord, round: Round) -> Resu
 async fn controls(tx: &Tx, task: &TaskRecord, round: &Round) -> Result<Vec<Option<Control>>, TxError> {
     let mut by_task: HashMap<TaskId, Control> = HashMap::new();
     for id in &round.tools {
-        let Some(TaskState::Terminal { outcome: TaskOutcome::Completed { result } }) = tx.task(*id).await?.map(|task| task.state) else { continue };
+        let Some(TaskState::Terminal { outcome: TaskOutcome::Completed { result } }) = tx.task(*id).await?.map(|task| task.state) else {
+            continue;
+        };
         // The line wrote the result itself; one that can't be read asks for nothing.
         if let Some(control) = result.get("control").and_then(|control| control.to::<Control>().ok()) {
             by_task.insert(*id, control);

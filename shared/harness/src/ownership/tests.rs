@@ -83,11 +83,12 @@ fn ids(list: &[i64]) -> Vec<TaskId> {
 
 /// a(10) owns b(11), b owns conversation 2 with x(12).
 fn chain() -> Build {
-    Build::default()
-        .task(10, 1, None, pending())
-        .task(11, 1, Some(10), pending())
-        .own_conversation(2, Some(11))
-        .task(12, 2, None, pending())
+    Build::default().task(10, 1, None, pending()).task(11, 1, Some(10), pending()).own_conversation(2, Some(11)).task(
+        12,
+        2,
+        None,
+        pending(),
+    )
 }
 
 #[test]
@@ -175,7 +176,12 @@ fn an_empty_wait_resumes_at_once_and_an_invoked_task_is_left_alone() {
 
 #[test]
 fn wait_cycles_are_named() {
-    let build = Build::default().task(10, 1, None, pending()).task(11, 1, None, waiting(&[12], JoinPolicy::AllSettled)).task(12, 1, None, pending());
+    let build = Build::default().task(10, 1, None, pending()).task(11, 1, None, waiting(&[12], JoinPolicy::AllSettled)).task(
+        12,
+        1,
+        None,
+        pending(),
+    );
     assert_eq!(build.0.wait_cycle(task(12), &ids(&[11])), Some(ids(&[12, 11, 12])));
     assert_eq!(build.0.wait_cycle(task(10), &ids(&[11, 12])), None, "a diamond is no cycle");
     let holding = Build::default().task(10, 1, None, pending()).task(11, 1, Some(10), pending()).change(10, |task| {

@@ -54,8 +54,12 @@ pub(crate) async fn would_place_users(tx: &Tx, conversation: ConversationId, fac
 pub(crate) async fn place(tx: &Tx, conversation: ConversationId, facts: &Facts, boundary: Boundary) -> Result<Placed, TxError> {
     let items = tx.doc(&INBOX, conversation).await?.read()?.items;
     let selection = select(&items, facts.selecting(boundary));
-    let taken: Vec<SubmissionId> =
-        [&selection.writes, &selection.stale, &selection.users].into_iter().flatten().filter_map(|i| items.get(*i)).map(InboxItem::id).collect();
+    let taken: Vec<SubmissionId> = [&selection.writes, &selection.stale, &selection.users]
+        .into_iter()
+        .flatten()
+        .filter_map(|i| items.get(*i))
+        .map(InboxItem::id)
+        .collect();
     if taken.is_empty() {
         return Ok(Placed::default());
     }

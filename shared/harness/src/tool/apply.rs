@@ -77,9 +77,11 @@ async fn call(tx: &Tx, task: &TaskRecord) -> Result<Option<ToolCall>, TxError> {
 /// The slot of a task in the live document.
 async fn slot<'t>(tx: &'t Tx, task: &TaskRecord) -> Result<Option<Draft<'t>>, TxError> {
     let tools = tx.doc(&LIVE, task.conversation_id).await?.draft.key("tools");
-    let position = tools.get().as_ref().and_then(Json::as_array).and_then(|slots| {
-        slots.iter().position(|slot| slot.get("taskId").and_then(Json::as_i64) == Some(task.id.get()))
-    });
+    let position = tools
+        .get()
+        .as_ref()
+        .and_then(Json::as_array)
+        .and_then(|slots| slots.iter().position(|slot| slot.get("taskId").and_then(Json::as_i64) == Some(task.id.get())));
     Ok(position.map(|index| tools.index(index)))
 }
 

@@ -1,6 +1,6 @@
 //! Tool result entries.
 
-use picofleet_session::message::{Message, TextContent, ToolCall, ToolResultMessage, UserBlock, Usage};
+use picofleet_session::message::{Message, TextContent, ToolCall, ToolResultMessage, Usage, UserBlock};
 use picofleet_session::{ConversationId, EntryDraft, EntryId, Json, Tx, TxError};
 use serde::{Deserialize, Serialize};
 
@@ -86,14 +86,17 @@ pub(crate) async fn append_result(tx: &Tx, conversation: ConversationId, call: &
         timestamp: tx.now(),
         duration_ms,
     };
-    let entry = EntryDraft::new(TOOL_RESULT.kind)
-        .model(vec![Message::ToolResult(message)])
-        .data(Json::object([("diagnostics", diagnostics)]));
+    let entry =
+        EntryDraft::new(TOOL_RESULT.kind).model(vec![Message::ToolResult(message)]).data(Json::object([("diagnostics", diagnostics)]));
     Ok(tx.append_entry(conversation, entry).await?.id)
 }
 
 fn not_json(error: &impl std::fmt::Display) -> TxError {
-    TxError::Definition(picofleet_session::DefinitionError::NotJson { call: "a tool result", kind: TOOL_RESULT.kind, why: error.to_string() })
+    TxError::Definition(picofleet_session::DefinitionError::NotJson {
+        call: "a tool result",
+        kind: TOOL_RESULT.kind,
+        why: error.to_string(),
+    })
 }
 
 /// Appends an error result that the harness writes itself, from what the slot has of the call.

@@ -242,6 +242,19 @@ impl Tx {
         Ok(())
     }
 
+    /// The tasks that the transaction creates or replaces, as they are now. Only the harness needs it: whether owned work is live is
+    /// judged on candidate records (section 5.5).
+    #[must_use]
+    pub fn staged_tasks(&self) -> Vec<TaskRecord> {
+        self.state().staged.tasks.values().map(|task| task.record.clone()).collect()
+    }
+
+    /// The conversations that the transaction makes.
+    #[must_use]
+    pub fn staged_conversations(&self) -> Vec<ConversationRecord> {
+        self.state().staged.conversations.values().cloned().collect()
+    }
+
     /// Writes what a task keeps of its invocation. Only the harness does this (`protocol.md` 3).
     pub fn put_invocation(&self, row: InvocationRow) {
         self.state().staged.invocations.insert(row.task_id, row);

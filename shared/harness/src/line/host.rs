@@ -1,0 +1,203 @@
+//! Calls of a host and reads of committed state (section 2.2).
+
+use std::time::Duration;
+
+use picofleet_session::{
+    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, TaskId, Tx,
+    TxError,
+};
+
+use super::{LineError, SessionLine};
+use crate::config::{CONFIG, ConversationConfig};
+use crate::inbox::INBOX;
+use crate::live::LIVE;
+use crate::submission::{Admission, SubmissionDraft, admit, withdraw, withdraw_inputs};
+use crate::usage::USAGE;
+use crate::wire::{Answer, HostCall, HostFailure, Read};
+
+/// The longest that one call waits; a caller asks again.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+impl SessionLine {
+    pub(super) async fn host(&self, call: HostCall) -> Result<Answer, LineError> {
+        let value = match call {
+            HostCall::Root => self.root().await?,
+            HostCall::Submit { conversation, draft } => return self.submit(conversation, draft).await,
+            HostCall::WaitSubmission { submission, timeout_ms } => {
+                return self.wait_submission(submission, Duration::from_millis(timeout_ms)).await;
+            }
+            HostCall::Configure { conversation, config } => return self.configure(conversation, *config).await,
+            HostCall::Withdraw { submission } => return self.withdraw(submission).await,
+            HostCall::AbortTask { task } => return self.abort_task(task).await,
+            HostCall::Abort { conversation, background } => return self.abort(conversation, background).await,
+        };
+        Ok(Answer::Value(value))
+    }
+
+    pub(super) async fn read(&self, read: Read) -> Result<Answer, LineError> {
+        let store = self.session().store();
+        let value = match read {
+            Read::Task(id) => json(store.task(id).await?.as_ref()),
+            Read::Entry(id) => json(store.entry(None, id).await?.map(|(entry, _)| entry).as_ref()),
+            Read::Submission(id) => json(store.submission(id).await?.as_ref()),
+            Read::Context { conversation, at } => {
+                let context = self.session().context(conversation, at).await?;
+                json(Some(&(context.head, context.entries, context.messages)))
+            }
+            Read::Entries { conversation, min, max, limit } => {
+                let page = store.scan_entries(Read::entries(conversation, min, max), limit, None).await?;
+                json(Some(&page.items))
+            }
+            Read::ConversationDocument { conversation, kind } => self.document(conversation, &kind).await?,
+        };
+        Ok(Answer::Value(value))
+    }
+
+    /// The built-in documents of a conversation, by kind.
+    async fn document(&self, conversation: ConversationId, kind: &str) -> Result<Json, LineError> {
+        let session = self.session();
+        let value = match kind {
+            kind if kind == CONFIG.kind => session.snapshot_json(&CONFIG, conversation).await?,
+            kind if kind == LIVE.kind => session.snapshot_json(&LIVE, conversation).await?,
+            kind if kind == INBOX.kind => session.snapshot_json(&INBOX, conversation).await?,
+            kind if kind == USAGE.kind => session.snapshot_json(&USAGE, conversation).await?,
+            _ => None,
+        };
+        Ok(value.unwrap_or(Json::null()))
+    }
+
+    async fn root(&self) -> Result<Json, LineError> {
+        let record = self
+            .session()
+            .commit(async |tx| {
+                if let Some(root) = tx.conversation(ROOT_CONVERSATION_ID).await? {
+                    return Ok::<_, CommitError>(root);
+                }
+                let root = tx.create_root().await?;
+                built_in_documents(tx, root.id).await?;
+                Ok(root)
+            })
+            .await?;
+        Ok(json(Some(&record)))
+    }
+
+    async fn submit(&self, conversation: ConversationId, draft: SubmissionDraft) -> Result<Answer, LineError> {
+        let admission = self
+            .session()
+            .commit(async |tx| {
+                if tx.conversation(conversation).await?.is_none() {
+                    return Ok::<_, CommitError>(None);
+                }
+                Ok(Some(admit(tx, conversation, draft).await?))
+            })
+            .await?;
+        Ok(match admission {
+            None => not_found("conversation", conversation.get()),
+            Some(Admission::Admitted(record) | Admission::Existing(record)) => {
+                // An admission may settle in its own commit: what is stored is what counts.
+                Answer::Value(json(Some(&self.session().store().submission(record.id).await?.unwrap_or(record))))
+            }
+            Some(Admission::Busy) => Answer::Failed(HostFailure::Busy(conversation)),
+            Some(Admission::Full) => Answer::Failed(HostFailure::InboxFull(conversation)),
+            Some(Admission::OtherType) => {
+                Answer::Failed(HostFailure::Invalid("the request ID names a submission of the other type".to_owned()))
+            }
+        })
+    }
+
+    async fn wait_submission(&self, id: SubmissionId, timeout: Duration) -> Result<Answer, LineError> {
+        let deadline = tokio::time::Instant::now() + timeout.min(WAIT_MAX);
+        let changed = self.changed();
+        loop {
+            let notified = changed.notified();
+            tokio::pin!(notified);
+            // Registered before the look, so that no commit between the two is missed.
+            notified.as_mut().enable();
+            let Some(record) = self.session().store().submission(id).await? else { return Ok(not_found("submission", id.get())) };
+            if record.settled() || tokio::time::timeout_at(deadline, notified).await.is_err() {
+                return Ok(Answer::Value(json(Some(&record))));
+            }
+        }
+    }
+
+    async fn configure(&self, conversation: ConversationId, config: ConversationConfig) -> Result<Answer, LineError> {
+        let found = self
+            .session()
+            .commit(async |tx| {
+                if tx.conversation(conversation).await?.is_none() {
+                    return Ok::<_, CommitError>(false);
+                }
+                tx.doc(&CONFIG, conversation).await?.edit(|stored| *stored = config)?;
+                Ok(true)
+            })
+            .await?;
+        Ok(if found { Answer::Done } else { not_found("conversation", conversation.get()) })
+    }
+
+    /// `aborted`, `already_placed` or `settled` (section 6).
+    async fn withdraw(&self, id: SubmissionId) -> Result<Answer, LineError> {
+        let word = self
+            .session()
+            .commit(async |tx| {
+                let Some(record) = tx.submission(id).await? else { return Ok::<_, CommitError>(None) };
+                if record.settled() {
+                    return Ok(Some("settled"));
+                }
+                let withdrawn = withdraw(tx, record.conversation_id, id).await?;
+                Ok(Some(if withdrawn { "aborted" } else { placed_word(&record) }))
+            })
+            .await?;
+        Ok(word.map_or_else(|| not_found("submission", id.get()), |word| Answer::Value(Json::from(word))))
+    }
+
+    /// `marked` or `terminal` (section 2.2).
+    async fn abort_task(&self, task: TaskId) -> Result<Answer, LineError> {
+        let Some(record) = self.session().store().task(task).await? else { return Ok(not_found("task", task.get())) };
+        if record.terminal() {
+            return Ok(Answer::Value(Json::from("terminal")));
+        }
+        self.mark(&[task].into()).await?;
+        Ok(Answer::Value(Json::from("marked")))
+    }
+
+    /// Withdraws queued inputs and marks the work below a conversation (section 5.4).
+    async fn abort(&self, conversation: ConversationId, background: bool) -> Result<Answer, LineError> {
+        self.complete_tree().await?;
+        self.session().commit(async |tx| Ok::<_, CommitError>(withdraw_inputs(tx, conversation).await?)).await?;
+        let tasks = {
+            let state = self.state();
+            let tree = &state.tree;
+            if background { tree.everything_of(conversation) } else { tree.foreground_of(conversation) }
+        };
+        self.mark(&tasks.into_iter().collect()).await?;
+        Ok(Answer::Done)
+    }
+}
+
+const fn placed_word(record: &SubmissionRecord) -> &'static str {
+    match record.state {
+        SubmissionState::Input(InputState::Placed { .. }) => "already_placed",
+        _ => "settled",
+    }
+}
+
+/// The documents that every conversation of a harness has (section 2.2).
+///
+/// # Errors
+/// As [`Tx::doc`].
+pub(crate) async fn built_in_documents(tx: &Tx, conversation: ConversationId) -> Result<(), TxError> {
+    tx.doc(&CONFIG, conversation).await?;
+    tx.doc(&LIVE, conversation).await?;
+    tx.doc(&INBOX, conversation).await?;
+    tx.doc(&USAGE, conversation).await?;
+    Ok(())
+}
+
+fn json<T: serde::Serialize>(value: Option<&T>) -> Json {
+    // Records are JSON by construction; one that were not would be shown as absent.
+    value.and_then(|value| Json::from_serde(value).ok()).unwrap_or(Json::null())
+}
+
+fn not_found(what: &str, id: i64) -> Answer {
+    Answer::Failed(HostFailure::NotFound { what: what.to_owned(), id })
+}

@@ -1,0 +1,253 @@
+//! What an invocation says (`protocol.md` 3): numbered, one at a time, the last one answered again.
+
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt as _;
+use picofleet_session::{
+    Bound, CommitError, InvocationId, InvocationRow, Json, TaskError, TaskId, TaskOutcome, TaskRecord, TaskState, Tx, Violation,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::{Held, LineError, SessionLine, chain};
+use crate::step::{Mode, PhaseEnd, Step, StepFacts, step};
+use crate::task::{NextState, checkpoint};
+use crate::wire::{Answer, Next, Refusal, Said};
+
+/// How a saying came out inside its commit.
+enum Outcome {
+    Answer(Answer),
+    /// Nothing is written, and the number is not used up.
+    Refused(Refusal),
+}
+
+/// Rolls a commit back with what is answered.
+enum Rollback {
+    Refused(Refusal),
+    Failed(CommitError),
+}
+
+impl From<CommitError> for Rollback {
+    fn from(error: CommitError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl SessionLine {
+    /// Takes the next saying of an invocation.
+    pub(super) async fn say(&self, task: TaskId, invocation: InvocationId, number: u32, said: Said) -> Result<Answer, LineError> {
+        let digest = digest(&said);
+        let held = match self.admit_saying(task, invocation, number, &digest) {
+            Ok(held) => held,
+            Err(answer) => return Ok(answer),
+        };
+        let bound = Bound { conversation: self.conversation_of(task), task: Some(task) };
+        let result = self
+            .session()
+            .commit_bound(bound, async |tx| {
+                let outcome = self.apply_saying(tx, task, &held, said).await?;
+                let answer = match outcome {
+                    Outcome::Answer(answer) => answer,
+                    Outcome::Refused(refusal) => return Err(Rollback::Refused(refusal)),
+                };
+                let stored = Json::from_serde(&answer).ok();
+                tx.put_invocation(InvocationRow { task_id: task, invocation, number, digest: Some(digest.clone()), answer: stored });
+                Ok::<_, Rollback>(answer)
+            })
+            .await;
+        match result {
+            Ok(answer) => {
+                self.settle_saying(task, invocation, number, digest, &answer);
+                Ok(answer)
+            }
+            Err(Rollback::Refused(refusal)) => Ok(Answer::Refused(refusal)),
+            Err(Rollback::Failed(error)) => self.failed_saying(task, invocation, error).await,
+        }
+    }
+
+    /// Progress: one document row, no number, no task row.
+    pub(super) async fn progress(&self, task: TaskId, invocation: InvocationId, decision: Json) -> Result<Answer, LineError> {
+        let holds = self.state().held.get(&task).is_some_and(|held| held.invocation == invocation);
+        if !holds {
+            return Ok(Answer::Refused(Refusal::Gone));
+        }
+        let bound = Bound { conversation: self.conversation_of(task), task: Some(task) };
+        let result = self
+            .session()
+            .commit_bound(bound, async |tx| {
+                let Some(record) = self.gated(tx, task, Mode::Run).await? else { return Err(Rollback::Refused(Refusal::Gone)) };
+                match self.apply(tx, &record, decision).await? {
+                    (NextState::Stay, _) => Ok(()),
+                    _ => Err(Rollback::Refused(Refusal::Protocol("progress changes no state".to_owned()))),
+                }
+            })
+            .await;
+        match result {
+            Ok(()) => Ok(Answer::Done),
+            Err(Rollback::Refused(refusal)) => Ok(Answer::Refused(refusal)),
+            Err(Rollback::Failed(CommitError::Draft(_))) => Ok(Answer::Refused(Refusal::Resync)),
+            Err(Rollback::Failed(error)) => Err(error.into()),
+        }
+    }
+
+    fn conversation_of(&self, task: TaskId) -> Option<picofleet_session::ConversationId> {
+        self.state().tree.lineage.get(&task).map(|lineage| lineage.conversation)
+    }
+
+    /// Checks the invocation and the number; the answer for one that is not the next.
+    fn admit_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: &str) -> Result<Held, Answer> {
+        let mut state = self.state();
+        let Some(held) = state.held.get(&task).filter(|held| held.invocation == invocation).cloned() else {
+            return Err(Answer::Refused(Refusal::Gone));
+        };
+        if number == held.number.saturating_add(1) {
+            return Ok(held);
+        }
+        match &held.last {
+            Some((last, answer)) if number == held.number && last == digest => Err(answer.clone()),
+            Some(_) if number == held.number => {
+                state.held.remove(&task);
+                Err(Answer::Refused(Refusal::Protocol(format!("saying {number} was another one before"))))
+            }
+            _ if number < held.number => Err(Answer::Refused(Refusal::Superseded)),
+            _ => Err(Answer::Refused(Refusal::Protocol(format!("saying {number} came behind {}", held.number)))),
+        }
+    }
+
+    fn settle_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: String, answer: &Answer) {
+        let mut state = self.state();
+        let ended = matches!(answer, Answer::Said { next: Some(Next::Stop), .. });
+        if let Some(held) = state.held.get_mut(&task).filter(|held| held.invocation == invocation) {
+            held.number = number;
+            held.last = Some((digest, answer.clone()));
+            if let Answer::Said { next: Some(Next::Continue(record)), .. } = answer {
+                held.began_at = checkpoint(record).cloned().unwrap_or(Json::null());
+            }
+            if ended {
+                state.held.remove(&task);
+            }
+        }
+        drop(state);
+        self.inner.changed.notify_waiters();
+    }
+
+    /// A commit that failed without effect faults the task; one that belongs to nobody any more is passed on.
+    async fn failed_saying(&self, task: TaskId, invocation: InvocationId, error: CommitError) -> Result<Answer, LineError> {
+        match error {
+            CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_) => Err(error.into()),
+            other => {
+                let message = chain(&other);
+                self.fault(task, TaskError { message: message.clone(), detail: None }).await?;
+                self.ended(task, invocation);
+                Ok(Answer::Refused(Refusal::Rejected(message)))
+            }
+        }
+    }
+
+    /// The running record, unless the invocation may not commit any more (section 5.4).
+    async fn gated(&self, tx: &Tx, task: TaskId, mode: Mode) -> Result<Option<TaskRecord>, CommitError> {
+        let record = tx.task(task).await?;
+        Ok(record.filter(|record| matches!(record.state, TaskState::Running { .. }) && !(mode == Mode::Run && record.abort_requested)))
+    }
+
+    async fn apply_saying(&self, tx: &Tx, task: TaskId, held: &Held, said: Said) -> Result<Outcome, CommitError> {
+        match said {
+            Said::Decide { decision, last, .. } => {
+                let Some(record) = self.gated(tx, task, held.mode).await? else { return Ok(Outcome::Refused(Refusal::Gone)) };
+                let (next, answer) = self.apply(tx, &record, decision).await?;
+                if next == NextState::Stale {
+                    return Ok(Outcome::Refused(Refusal::Stale));
+                }
+                let record = self.put_state(tx, record, next, held.mode).await?;
+                let next = if last { Some(self.step(tx, record, &PhaseEnd::Returned, held).await?) } else { None };
+                Ok(Outcome::Answer(Answer::Said { answer, next }))
+            }
+            Said::Memo { name, candidate } => {
+                let Some(record) = self.gated(tx, task, held.mode).await? else { return Ok(Outcome::Refused(Refusal::Gone)) };
+                let memos = record.memos.clone().unwrap_or_else(|| Json::object::<&str, Json>([]));
+                if let Some(first) = memos.get(&name) {
+                    return Ok(Outcome::Answer(Answer::Said { answer: first.clone(), next: None }));
+                }
+                let fields =
+                    memos.as_object().into_iter().flat_map(|memos| memos.iter().map(|(key, value)| (key.to_owned(), value.clone())));
+                let memos = Json::object(fields.chain(std::iter::once((name, candidate.clone()))));
+                tx.put_task(TaskRecord { memos: Some(memos), ..record }).await?;
+                Ok(Outcome::Answer(Answer::Said { answer: candidate, next: None }))
+            }
+            Said::PhaseEnd(error) => {
+                let Some(record) = tx.task(task).await? else { return Ok(Outcome::Refused(Refusal::Gone)) };
+                let ended = error.map_or(PhaseEnd::Returned, PhaseEnd::Failed);
+                let next = self.step(tx, record, &ended, held).await?;
+                Ok(Outcome::Answer(Answer::Said { answer: Json::null(), next: Some(next) }))
+            }
+        }
+    }
+
+    /// Applies a decision; a panic of its code is an error of the commit and nothing else.
+    async fn apply(&self, tx: &Tx, record: &TaskRecord, decision: Json) -> Result<(NextState, Json), CommitError> {
+        let invalid = |why: String| CommitError::Invalid(Violation::Decision { why });
+        let task = self.inner.tasks.get(&record.kind).ok_or_else(|| invalid(format!("there is no definition of {}", record.kind)))?;
+        let applied = AssertUnwindSafe(task.apply(tx, record, decision)).catch_unwind().await;
+        applied.unwrap_or_else(|_| Err(invalid(format!("applying a decision of {} panicked", record.kind))))
+    }
+
+    /// Puts the state that a decision asks for, with the rules of section 5.5.
+    async fn put_state(&self, tx: &Tx, record: TaskRecord, next: NextState, mode: Mode) -> Result<TaskRecord, CommitError> {
+        let invalid = |why: String| CommitError::Invalid(Violation::Decision { why });
+        let parks = matches!(next, NextState::Wait { .. } | NextState::Sleep { .. });
+        if parks && mode == Mode::Abort {
+            return Err(invalid(format!("the abort handler of task {} cannot wait", record.id)));
+        }
+        let state = match next {
+            NextState::Stay | NextState::Stale => return Ok(record),
+            NextState::End(outcome) => return Ok(self.end_task(tx, record, outcome).await?),
+            NextState::Checkpoint(checkpoint) => TaskState::Running { checkpoint },
+            NextState::Sleep { checkpoint, until } => TaskState::Sleeping { checkpoint, until },
+            NextState::Wait { checkpoint, on, policy } => {
+                if let Some(cycle) = self.candidate_tree(tx).wait_cycle(record.id, &on) {
+                    return Err(invalid(format!("task {} would be in a wait cycle: {cycle:?}", record.id)));
+                }
+                TaskState::Waiting { checkpoint, on, policy }
+            }
+        };
+        let progress = match &state {
+            TaskState::Running { checkpoint } | TaskState::Sleeping { checkpoint, .. } | TaskState::Waiting { checkpoint, .. } => {
+                crate::task::checkpoint(&record) != Some(checkpoint)
+            }
+            _ => false,
+        };
+        let restarts = if progress { 0 } else { record.restarts };
+        let record = TaskRecord { state, restarts, ..record };
+        tx.put_task(record.clone()).await?;
+        Ok(record)
+    }
+
+    /// The step between two phases, in the same commit (section 5.1).
+    async fn step(&self, tx: &Tx, record: TaskRecord, ended: &PhaseEnd, held: &Held) -> Result<Next, CommitError> {
+        let facts = StepFacts { mode: held.mode, closing: false, began_at: &held.began_at, hand_over: false };
+        match step(&record, ended, facts) {
+            Step::Stop(_) => Ok(Next::Stop),
+            Step::Continue => Ok(Next::Continue(Box::new(record))),
+            Step::HandOver => {
+                if let TaskState::Running { checkpoint } = record.state.clone() {
+                    tx.put_task(TaskRecord { state: TaskState::Pending { checkpoint }, ..record }).await?;
+                }
+                Ok(Next::Stop)
+            }
+            Step::Fault(error) => {
+                self.end_task(tx, record, TaskOutcome::Faulted { error }).await?;
+                Ok(Next::Stop)
+            }
+        }
+    }
+}
+
+/// The digest of a saying: a repetition has the same.
+fn digest(said: &Said) -> String {
+    let text = Json::from_serde(said).map(|json| json.to_vec()).unwrap_or_default();
+    Sha256::digest(&text).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        use std::fmt::Write as _;
+        // Writing to a String does not fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}

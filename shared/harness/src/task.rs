@@ -1,0 +1,199 @@
+//! Task definitions as the line sees them: what applies their decisions and migrates their records. No effect runs here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use picofleet_session::{CommitError, JoinPolicy, Json, MigrateError, Millis, TaskId, TaskOutcome, TaskRecord, Tx};
+
+use crate::kinds::{GENERATION, TOOL};
+use crate::{generation, tool};
+
+/// What a decision does with its task.
+#[derive(Clone, PartialEq, Debug)]
+pub enum NextState {
+    /// The checkpoint stays.
+    Stay,
+    /// On to another checkpoint.
+    Checkpoint(Json),
+    /// Parked until tasks end.
+    Wait {
+        /// Where to resume.
+        checkpoint: Json,
+        /// The tasks.
+        on: Vec<TaskId>,
+        /// What a failure among them does.
+        policy: JoinPolicy,
+    },
+    /// Parked until a time.
+    Sleep {
+        /// Where to resume.
+        checkpoint: Json,
+        /// The time.
+        until: Millis,
+    },
+    /// Over.
+    End(TaskOutcome),
+    /// What the decision was computed from has changed: nothing is written and the phase runs again.
+    Stale,
+}
+
+/// What an application of a decision gives.
+pub type Applied = Result<(NextState, Json), CommitError>;
+
+/// A migrated input and checkpoint.
+pub type Migrated = Result<(Json, Json), MigrateError>;
+
+/// The line half of a task definition.
+pub trait LineTask: Send + Sync + 'static {
+    /// Its name: the kind of its records.
+    fn name(&self) -> &str;
+
+    /// The version of its records.
+    fn version(&self) -> u32;
+
+    /// Applies a decision: reads and writes the transaction and nothing else.
+    fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied>;
+
+    /// Brings a record of an older version up; `None` where the definition can't.
+    fn migrate(&self, _from: u32, _input: Json, _checkpoint: Json) -> Option<Migrated> {
+        None
+    }
+
+    /// The decision of its abort handler where that has no effect, so that an abort needs no worker (`design.md` 7).
+    fn abort_decision(&self, _checkpoint: &Json) -> Option<Json> {
+        None
+    }
+}
+
+/// The line halves by name.
+#[derive(Clone, Default)]
+pub struct LineTasks {
+    tasks: HashMap<String, Arc<dyn LineTask>>,
+}
+
+impl LineTasks {
+    /// The built-in ones.
+    #[must_use]
+    pub fn built_in() -> Self {
+        let mut tasks = Self::default();
+        tasks.add(Arc::new(GenerationLine));
+        tasks.add(Arc::new(ToolLine));
+        tasks
+    }
+
+    /// Adds one, in the place of one with the same name.
+    pub fn add(&mut self, task: Arc<dyn LineTask>) {
+        self.tasks.insert(task.name().to_owned(), task);
+    }
+
+    /// The one with a name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn LineTask>> {
+        self.tasks.get(name)
+    }
+}
+
+/// A decision or checkpoint that can't be read: the task faults with this.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} of task {task} can't be read: {why}")]
+struct Unreadable {
+    what: &'static str,
+    task: TaskId,
+    why: String,
+}
+
+fn read<T: serde::de::DeserializeOwned>(what: &'static str, record: &TaskRecord, value: &Json) -> Result<T, CommitError> {
+    value.to().map_err(|error| {
+        let error = Unreadable { what, task: record.id, why: error.to_string() };
+        CommitError::Invalid(picofleet_session::Violation::Decision { why: error.to_string() })
+    })
+}
+
+fn write<T: serde::Serialize>(what: &'static str, record: &TaskRecord, value: &T) -> Result<Json, CommitError> {
+    Json::from_serde(value).map_err(|error| {
+        let error = Unreadable { what, task: record.id, why: error.to_string() };
+        CommitError::Invalid(picofleet_session::Violation::Decision { why: error.to_string() })
+    })
+}
+
+/// The checkpoint of a task that has one.
+#[must_use]
+pub fn checkpoint(record: &TaskRecord) -> Option<&Json> {
+    use picofleet_session::TaskState::{Completing, Pending, Running, Sleeping, Terminal, Waiting};
+    match &record.state {
+        Pending { checkpoint } | Running { checkpoint } | Waiting { checkpoint, .. } | Sleeping { checkpoint, .. } => Some(checkpoint),
+        Completing { .. } | Terminal { .. } => None,
+    }
+}
+
+fn at<T: serde::de::DeserializeOwned>(record: &TaskRecord) -> Result<T, CommitError> {
+    let null = Json::null();
+    read("the checkpoint", record, checkpoint(record).unwrap_or(&null))
+}
+
+struct GenerationLine;
+
+impl LineTask for GenerationLine {
+    fn name(&self) -> &str {
+        GENERATION
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {
+        Box::pin(async move {
+            let decision = read("a decision", record, &decision)?;
+            let then = generation::apply(tx, record, at(record)?, decision).await?;
+            let next = match then {
+                generation::Then::Stay => NextState::Stay,
+                generation::Then::Checkpoint(checkpoint) => NextState::Checkpoint(write("the checkpoint", record, &checkpoint)?),
+                generation::Then::Wait { checkpoint, on } => {
+                    NextState::Wait { checkpoint: write("the checkpoint", record, &checkpoint)?, on, policy: JoinPolicy::AllSettled }
+                }
+                generation::Then::Sleep { checkpoint, until } => {
+                    NextState::Sleep { checkpoint: write("the checkpoint", record, &checkpoint)?, until }
+                }
+                generation::Then::End(outcome) => NextState::End(outcome),
+                generation::Then::Stale => NextState::Stale,
+            };
+            Ok((next, Json::null()))
+        })
+    }
+
+    fn abort_decision(&self, checkpoint: &Json) -> Option<Json> {
+        // In `poll` the provider has to be told, which is an effect.
+        let polls = checkpoint.get("phase").and_then(Json::as_str).as_deref() == Some("poll");
+        if polls { None } else { Json::from_serde(&generation::Decision::Aborted).ok() }
+    }
+}
+
+struct ToolLine;
+
+impl LineTask for ToolLine {
+    fn name(&self) -> &str {
+        TOOL
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {
+        Box::pin(async move {
+            let decision = read("a decision", record, &decision)?;
+            let next = match tool::apply(tx, record, decision).await? {
+                tool::Then::Stay => NextState::Stay,
+                tool::Then::Checkpoint(checkpoint) => NextState::Checkpoint(write("the checkpoint", record, &checkpoint)?),
+                tool::Then::End(outcome) => NextState::End(outcome),
+            };
+            Ok((next, Json::null()))
+        })
+    }
+
+    fn abort_decision(&self, _checkpoint: &Json) -> Option<Json> {
+        Json::from_serde(&tool::Decision::Aborted).ok()
+    }
+}
