@@ -11,15 +11,18 @@
 //! | [`transform`] | messages made fit for one model |
 //! | [`arguments`] | argument text of tool calls, whole and while it streams; JSON of providers |
 //! | [`validate`] | tool arguments against their schema |
+//! | [`provider`] | a request, its stream of events, the trait of providers |
+//! | [`scripted`] | the provider that plays a script |
 //! | [`sanitize`], [`hash`], [`js`] | unpaired surrogates, the short hash, JSON text as JavaScript writes it |
 //!
-//! The functions are pure and keep pi-ai's names in snake case. `facts/pi-ai.md` states the rules and
+//! All but the providers are pure functions that keep pi-ai's names in snake case. `facts/pi-ai.md` states the rules and
 //! `tests/vectors/pi-ai-*.jsonl` holds the results that they must give.
 //!
 //! Architecture invariants:
 //!
 //! - The crate knows messages and models. It knows no session, task, storage, harness or tool.
-//! - These modules read no clock, environment, file or network and start no task; time comes in as an argument.
+//! - The pure modules read no clock, environment, file or network and start no task; time comes in as an argument.
+//! - A provider tells its failures as the last event of its stream; it never panics and never ends a stream silently.
 //! - Input from providers, models and tool servers is hostile: nothing here panics, recurses without a bound or needs
 //!   time that is not bounded by the size of its input, save where a constant names the bound.
 
@@ -29,8 +32,10 @@ pub mod estimate;
 pub mod hash;
 pub mod js;
 pub mod model;
+pub mod provider;
 pub mod retry;
 pub mod sanitize;
+pub mod scripted;
 pub mod transcript;
 pub mod transform;
 pub mod validate;
