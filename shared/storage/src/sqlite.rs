@@ -84,11 +84,14 @@ pub struct SqliteOptions {
     pub partitions: Option<PartitionCount>,
     /// How many reads run at the same time; at least one.
     pub readers: usize,
+    /// About how many rows of document content that became unnecessary leave the file with each group of commits, so that it does not grow
+    /// between calls of [`Store::maintain`]; 0 leaves them all to those calls.
+    pub reclaim_rows: u32,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { durability: Durability::default(), partitions: None, readers: 4 }
+        Self { durability: Durability::default(), partitions: None, readers: 4, reclaim_rows: 64 }
     }
 }
 
@@ -136,7 +139,7 @@ impl SqliteStore {
         group::execute(&connection, group::BEGIN).map_err(|error| place.unopened(error))?;
         group::execute(&connection, "ROLLBACK").map_err(|error| place.unopened(error))?;
         let (imports, exports) = (Imports::default(), Exports::default());
-        let writer = Writer::new(place.clone(), partitions, options.durability, connection, imports.clone(), exports.clone());
+        let writer = Writer::new(place.clone(), partitions, options, connection, imports.clone(), exports.clone());
         let queue = writer.start(lock).map_err(|error| OpenError::io(path, error).at(path))?;
         let pool = Arc::new(Pool::new(place.clone(), options.readers));
         Ok(Self(Arc::new(Shared { place, partitions, pool, queue: Some(queue), imports, exports })))

@@ -10,7 +10,7 @@ use picofleet_session::storage::{Rejection, StorageError};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::Durability;
+use super::SqliteOptions;
 use super::errors::Place;
 use super::export::Exports;
 use super::lock::Lock;
@@ -165,7 +165,7 @@ pub(super) type Imports = Arc<Mutex<HashSet<i64>>>;
 pub(super) struct Writer {
     pub(super) place: Place,
     pub(super) partitions: PartitionCount,
-    pub(super) durability: Durability,
+    pub(super) options: SqliteOptions,
     /// `None` after a failure that the next work answers with a fresh connection.
     connection: Option<Connection>,
     pub(super) reclaim: Reclaim,
@@ -181,13 +181,13 @@ impl Writer {
     pub(super) fn new(
         place: Place,
         partitions: PartitionCount,
-        durability: Durability,
+        options: SqliteOptions,
         connection: Connection,
         imports: Imports,
         exports: Exports,
     ) -> Self {
         let (reclaim, round) = (Reclaim::default(), Round::default());
-        Self { place, partitions, durability, connection: Some(connection), reclaim, round, imports, exports, groups: 0, queued: Arc::default() }
+        Self { place, partitions, options, connection: Some(connection), reclaim, round, imports, exports, groups: 0, queued: Arc::default() }
     }
 
     /// Starts the thread. It holds the lock as long as it runs.
@@ -253,7 +253,7 @@ impl Writer {
     pub(super) fn take_connection(&mut self) -> rusqlite::Result<Connection> {
         match self.connection.take() {
             Some(connection) => Ok(connection),
-            None => schema::writer(&self.place.0, self.durability),
+            None => schema::writer(&self.place.0, self.options.durability),
         }
     }
 
