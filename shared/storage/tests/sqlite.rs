@@ -1,5 +1,7 @@
 //! The suite on SQLite. Reopening closes the file, lets go of everything and opens it again.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 

@@ -240,10 +240,10 @@ pub(super) fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()
 
 /// Ends the transaction without effect. SQLite has often done so itself; then there is nothing left to do.
 fn undo(connection: &Connection) {
-    if !connection.is_autocommit() {
-        if let Err(error) = execute(connection, ROLLBACK) {
-            tracing::error!(%error, "a transaction could not be rolled back");
-        }
+    if !connection.is_autocommit()
+        && let Err(error) = execute(connection, ROLLBACK)
+    {
+        tracing::error!(%error, "a transaction could not be rolled back");
     }
 }
 

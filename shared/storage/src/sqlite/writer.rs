@@ -89,7 +89,10 @@ impl Queue {
     }
 
     /// Does a piece of work in a group.
-    pub(super) async fn unit<T: Send + 'static>(&self, work: impl FnMut(&mut Tx<'_>) -> Found<T> + Send + 'static) -> Result<T, StorageError> {
+    pub(super) async fn unit<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&mut Tx<'_>) -> Found<T> + Send + 'static,
+    ) -> Result<T, StorageError> {
         let (answer, answered) = oneshot::channel();
         self.send(Box::new(Work { work, done: None, answer }));
         answered.await.unwrap_or_else(|_| Err(StorageError::lost()))
@@ -187,7 +190,18 @@ impl Writer {
         exports: Exports,
     ) -> Self {
         let (reclaim, round) = (Reclaim::default(), Round::default());
-        Self { place, partitions, options, connection: Some(connection), reclaim, round, imports, exports, groups: 0, queued: Arc::default() }
+        Self {
+            place,
+            partitions,
+            options,
+            connection: Some(connection),
+            reclaim,
+            round,
+            imports,
+            exports,
+            groups: 0,
+            queued: Arc::default(),
+        }
     }
 
     /// Starts the thread. It holds the lock as long as it runs.
@@ -261,5 +275,11 @@ impl Writer {
         if connection.is_autocommit() {
             self.connection = Some(connection);
         }
+    }
+
+    /// As it is, for tests of what a broken connection does.
+    #[cfg(test)]
+    pub(super) fn force_connection(&mut self, connection: Connection) {
+        self.connection = Some(connection);
     }
 }

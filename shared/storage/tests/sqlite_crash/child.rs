@@ -14,18 +14,22 @@ use crate::program::{NOW, SESSIONS, batch, creation, fence, lines, sent, session
 
 /// The variable that makes the test `child` the child: the file of the store.
 pub(crate) const STORE: &str = "CRASH_STORE";
+/// Whether the child ends at the first failure.
+pub(crate) const EXIT: &str = "CRASH_EXIT";
 /// The file that ends a failure.
 pub(crate) const UNTIL: &str = "CRASH_UNTIL";
 
 pub(crate) struct Plan {
     store: PathBuf,
     until: PathBuf,
+    /// The process ends at the first failure.
+    exit: bool,
 }
 
 impl Plan {
     pub(crate) fn from_environment() -> Option<Self> {
         let store = std::env::var_os(STORE)?.into();
-        Some(Self { store, until: std::env::var_os(UNTIL).unwrap().into() })
+        Some(Self { store, until: std::env::var_os(UNTIL).unwrap().into(), exit: std::env::var_os(EXIT).is_some() })
     }
 }
 
@@ -57,10 +61,15 @@ fn failed(plan: &Plan, what: &str, error: &StorageError) {
         _ => "failed",
     };
     say(&format!("{kind} {what}: {}", chain(error)));
+    if plan.exit {
+        // As a kill: nothing is closed.
+        std::process::abort();
+    }
     std::fs::write(&plan.until, "").unwrap();
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(Some(error), |error| error.source());
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
@@ -118,7 +127,7 @@ async fn own(plan: &Plan, store: &SqliteStore, number: usize, mut line: Arc<dyn 
         match line.commit(batch).await {
             Ok(landed) => head = landed,
             Err(error @ StorageError::Uncertain { .. }) => {
-                failed(plan, "commit", &error);
+                failed(plan, &format!("commit {number} {index}"), &error);
                 let before = insist(plan, "read", || line.head()).await;
                 let landed = before.token == token;
                 if landed {
@@ -130,7 +139,7 @@ async fn own(plan: &Plan, store: &SqliteStore, number: usize, mut line: Arc<dyn 
                 continue;
             }
             Err(error @ StorageError::Rejected(_)) => {
-                failed(plan, "commit", &error);
+                failed(plan, &format!("commit {number} {index}"), &error);
                 refusals += 1;
                 continue;
             }
@@ -141,10 +150,15 @@ async fn own(plan: &Plan, store: &SqliteStore, number: usize, mut line: Arc<dyn 
     }
 }
 
-/// Says that a store is open and waits until the parent has read it.
+/// Has a store open with a session in it until the parent ends the process.
 pub(crate) fn hold(store: &Path) {
-    let _store = SqliteStore::open(store, SqliteOptions::default()).unwrap();
-    say("holding");
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let store = SqliteStore::open(store, SqliteOptions::default()).unwrap();
+        store.create(creation(0)).await.unwrap();
+        say("holding");
+        // The parent never writes: this is the end of the parent at the latest.
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+    });
 }

@@ -6,6 +6,13 @@
 //!
 //! All boundaries take some minutes: `PICOFLEET_CRASH_RUNS=100000` walks them all, without it each test walks some of them, evenly.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and its child process speaks on stdout"
+)]
+
 mod bad_files;
 mod child;
 mod program;
@@ -84,6 +91,36 @@ fn a_failing_disk_is_told_and_nothing_acknowledged_is_lost() {
 #[test]
 fn one_failing_call_is_told_and_nothing_acknowledged_is_lost() {
     fail(Fault::FailingOnce, 4);
+}
+
+/// A refusal is final: also when the process ends right after it and the log is read again, nothing of the batch is there.
+fn refuse(fault: Fault, shift: usize) {
+    let (mut refused, mut uncertain) = (0, 0);
+    for at in boundaries(total(), runs_max() / 2, shift) {
+        let run = Run::with(fault, at);
+        refused += usize::from(run.said.iter().any(|line| line.starts_with("rejected commit")));
+        uncertain += usize::from(run.said.iter().any(|line| line.starts_with("uncertain commit")));
+        verify::after_kill(&run, false);
+    }
+    assert!(refused + uncertain > 10, "{refused} refused, {uncertain} uncertain");
+}
+
+#[test]
+fn a_batch_refused_by_a_full_disk_never_lands() {
+    refuse(Fault::DiskFullThenKilled, 5);
+}
+
+#[test]
+fn a_batch_refused_by_a_failing_disk_never_lands() {
+    refuse(Fault::FailingThenKilled, 6);
+}
+
+/// Another process that has a store open; without its variable it is no test.
+#[test]
+fn holder() {
+    if let Some(store) = std::env::var_os(bad_files::HELD) {
+        child::hold(store.as_ref());
+    }
 }
 
 /// The program of the child process; without its variables it is no test.

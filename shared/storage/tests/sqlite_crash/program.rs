@@ -98,7 +98,11 @@ fn step(n: i64, id: i64) -> Vec<Write> {
         Write::Wake(Some(Millis(NOW.0 + n))),
         set(HISTORY, "n", &n.to_string()),
     ];
-    writes.push(if n % 3 == 0 { rebase(1, SESSION_DOCUMENT, &format!(r#"{{"base":{n}}}"#)) } else { set(SESSION_DOCUMENT, "n", &n.to_string()) });
+    writes.push(if n % 3 == 0 {
+        rebase(1, SESSION_DOCUMENT, &format!(r#"{{"base":{n}}}"#))
+    } else {
+        set(SESSION_DOCUMENT, "n", &n.to_string())
+    });
     match n {
         4 => writes.push(Write::Outbox(Box::new(OutboxRow { submission_id: sid(SUBMISSION), body: json(r#"{"done":true}"#) }))),
         6 => writes.push(retire(SECOND)),

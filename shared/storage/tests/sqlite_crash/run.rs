@@ -15,6 +15,10 @@ pub(crate) enum Fault {
     DiskFull,
     Failing,
     FailingOnce,
+    /// The disk fails and then the process ends.
+    FailingThenKilled,
+    /// The disk is full and then the process ends.
+    DiskFullThenKilled,
 }
 
 impl Fault {
@@ -22,8 +26,8 @@ impl Fault {
         match self {
             Self::KillAfter => "kill-after",
             Self::KillHalf => "kill-half",
-            Self::DiskFull => "enospc",
-            Self::Failing => "eio",
+            Self::DiskFull | Self::DiskFullThenKilled => "enospc",
+            Self::Failing | Self::FailingThenKilled => "eio",
             Self::FailingOnce => "eio-once",
         }
     }
@@ -54,7 +58,7 @@ fn library() -> PathBuf {
 /// The test `child` of this file as a process.
 pub(crate) fn command(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).stderr(Stdio::inherit());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).stderr(Stdio::null()).stdin(Stdio::null());
     command
 }
 
@@ -67,6 +71,9 @@ impl Run {
     pub(crate) fn with(fault: Fault, at: usize) -> Self {
         Self::new(format!("{fault:?} at {at}"), |command| {
             command.env("FAULTFS_DO", fault.word()).env("FAULTFS_AT", at.to_string());
+            if matches!(fault, Fault::FailingThenKilled | Fault::DiskFullThenKilled) {
+                command.env(child::EXIT, "1");
+            }
         })
     }
 
@@ -84,7 +91,7 @@ impl Run {
             .env(child::UNTIL, run.directory.path().join("until"));
         fault(&mut command);
         let output = command.output().unwrap();
-        run.killed = output.status.signal() == Some(9);
+        run.killed = matches!(output.status.signal(), Some(9 | 6));
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(run.killed || output.status.success(), "{}: the child failed: {text}", run.name);
         let said = text.lines().filter_map(|line| line.split_once("child: ").map(|(_, said)| said.to_owned()));

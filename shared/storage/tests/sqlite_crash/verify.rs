@@ -59,6 +59,8 @@ async fn acknowledged(run: &Run, number: usize) -> (Model, Option<Tried>) {
                 assert_eq!(model.head.seq.to_string(), seq, "{}: {line}", run.name);
                 tried = None;
             }
+            // What was refused never lands.
+            ["rejected", "commit", of, ..] if number_is(of) => tried = None,
             _ => {}
         }
     }
