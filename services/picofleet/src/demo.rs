@@ -11,7 +11,7 @@ use std::process::Stdio;
 use anyhow::{Context as _, bail};
 use picofleet_session::storage::{SessionCreate, Store as _};
 use picofleet_session::{Clock, CommitError, ConversationOwnership, EntryDraft, ROOT_CONVERSATION_ID, Session, SessionId, SessionOptions};
-use picofleet_storage::SqliteStore;
+use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -38,7 +38,9 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         let stored = check::check(&path, session).await?;
         verdict(acknowledged, stored)?;
         let unanswered = stored - acknowledged;
-        say(&format!("   kill {kill}: {acknowledged} commits acknowledged, {stored} whole, {unanswered} stored but not yet acknowledged, 0 torn, 0 lost"))?;
+        say(&format!(
+            "   kill {kill}: {acknowledged} commits acknowledged, {stored} whole, {unanswered} stored but not yet acknowledged, 0 torn, 0 lost"
+        ))?;
         // What is stored without an acknowledgement is stored all the same: the next writer goes on behind it.
         acknowledged = stored;
     }
@@ -66,7 +68,7 @@ async fn create(path: &Path) -> anyhow::Result<SessionId> {
 }
 
 fn open(path: &Path) -> anyhow::Result<SqliteStore> {
-    SqliteStore::open(path).with_context(|| format!("open {}", path.display()))
+    SqliteStore::open(path, SqliteOptions::default()).with_context(|| format!("open {}", path.display()))
 }
 
 async fn close(store: &SqliteStore, session: &Session) -> anyhow::Result<()> {

@@ -99,6 +99,9 @@ impl<'t> Draft<'t> {
 
     /// Removes an object key; one that is missing is fine. Array items are removed by [`Draft::splice`].
     ///
+    /// A key that is removed and set again goes last, unless its value is equal to the one in the base: that is no
+    /// change, and the key keeps its place.
+    ///
     /// # Errors
     ///
     /// `NotRemovable`, `MissingParent`, `NotAContainer`, `KeyOnArray`, `ItemRemoved`.

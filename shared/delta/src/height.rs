@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::DEPTH_MAX;
 use crate::array::ArrayIter;
 use crate::json::{Json, Repr};
 use crate::object::ObjectIter;
@@ -37,14 +38,16 @@ impl Clone for Height {
     }
 }
 
-/// True when `value`, placed inside `above` containers, stays within [`crate::DEPTH_MAX`].
+/// True when `value`, placed inside `above` containers, stays within [`DEPTH_MAX`].
 ///
 /// Costs a comparison; a value whose bound is too high is measured, so no value is refused by a stale bound.
 pub(crate) fn fits(value: &Json, above: u32) -> bool {
-    let allowed = crate::DEPTH_MAX.saturating_sub(above);
-    if above > crate::DEPTH_MAX {
-        return false;
-    }
+    fits_within(value, above, DEPTH_MAX)
+}
+
+/// [`fits`] with another limit.
+pub(crate) fn fits_within(value: &Json, above: u32, limit: u32) -> bool {
+    let Some(allowed) = limit.checked_sub(above) else { return false };
     bound(value) <= allowed || measure(value) <= allowed
 }
 

@@ -19,6 +19,7 @@ use crate::op::Segment;
 use crate::text::{StrRef, Text};
 
 pub use build::ObjectBuilder;
+pub(crate) use de::deserialize_envelope;
 pub use error::{JsonError, JsonErrorKind};
 pub(crate) use number::Number;
 

@@ -13,6 +13,19 @@
 //! | [`wire`] | the path-compressed form of a stream of batches |
 //! | [`overlap`] | the search behind string differences |
 //!
+//! ```
+//! use picofleet_delta::{Json, Tracker, apply};
+//!
+//! let mut tracker = Tracker::new(Json::object([("output", "line 1\n")]))?;
+//! let change = tracker.begin();
+//! change.draft().key("output").append("line 2\n")?;
+//! let prepared = change.prepare();
+//! assert_eq!(Json::from_serde(&prepared.ops)?.to_string(), r#"[["a",["output"],"line 2\n"]]"#);
+//! assert_eq!(apply(Some(&prepared.base), &prepared.ops)?, prepared.value);
+//! tracker.adopt(prepared)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Architecture invariants:
 //!
 //! - The crate knows JSON and nothing above it: no documents, sessions, storage, clocks, runtimes or logs.
@@ -48,6 +61,10 @@ pub use tracker::{AdoptError, AdoptErrorKind, Change, Prepared, Tracker};
 ///
 /// It is the limit that Chord's own JSON check uses, so both sides accept the same values.
 pub const DEPTH_MAX: u32 = 512;
+
+/// Containers that a record may add around a value: a batch of operations, a row, a message. Values are judged by
+/// [`DEPTH_MAX`]; [`Json::parse_envelope`] and [`Json::from_serde_envelope`] read and write what carries them.
+pub const ENVELOPE_DEPTH: u32 = 32;
 
 /// Largest magnitude that is an [`JsonRef::Int`]: 2^53 - 1, the largest integer that a double holds without doubt.
 pub const SAFE_INTEGER_MAX: i64 = (1 << 53) - 1;

@@ -52,6 +52,16 @@ impl Object {
         Object(Handle::new(ObjectBody { height: Height::new(1), entries: Entries::Small(Vec::new()) }))
     }
 
+    /// Takes entries in order; a repeated key keeps its first place and its last value.
+    pub(crate) fn new(entries: Vec<Entry>) -> Object {
+        let repeats = || entries.iter().enumerate().any(|(at, (key, _))| entries[..at].iter().any(|(before, _)| before == key));
+        if entries.len() > SMALL_MAX || repeats() {
+            return entries.into_iter().collect();
+        }
+        let below = entries.iter().map(|(_, value)| height::bound(value)).max().unwrap_or(0);
+        Object(Handle::new(ObjectBody { height: Height::new(below.saturating_add(1)), entries: Entries::Small(entries) }))
+    }
+
     pub(crate) fn height(&self) -> &Height {
         &self.0.height
     }

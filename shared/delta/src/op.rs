@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::json::{Json, JsonRef};
+use crate::json::{Json, JsonRef, deserialize_envelope};
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,6 +21,11 @@ pub type Path = Vec<Segment>;
 
 /// Keys that JavaScript objects inherit; operations must not name them, payloads may hold them.
 const RESERVED: [&str; 3] = ["__proto__", "constructor", "prototype"];
+
+/// True for a key that no operation may name.
+pub(crate) fn reserved_key(key: &str) -> bool {
+    RESERVED.contains(&key)
+}
 
 impl Segment {
     /// The object key that the segment names.
@@ -38,9 +43,8 @@ impl Segment {
         }
     }
 
-    /// True for a key that no operation may name.
-    pub(crate) fn reserved(&self) -> bool {
-        matches!(self, Segment::Key(key) if RESERVED.contains(&&**key))
+    fn reserved(&self) -> bool {
+        matches!(self, Segment::Key(key) if reserved_key(key))
     }
 
     fn to_json(&self) -> Json {
@@ -76,7 +80,7 @@ impl From<usize> for Segment {
 }
 
 /// One operation on a JSON value. Serializes as its tuple, verb first.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// `["r", value]`: the whole value becomes this one.
     Replace(Json),
@@ -342,7 +346,7 @@ impl Serialize for Op {
 
 impl<'de> Deserialize<'de> for Op {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Op, D::Error> {
-        Op::from_json(&Json::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+        Op::from_json(&deserialize_envelope(deserializer)?).map_err(serde::de::Error::custom)
     }
 }
 

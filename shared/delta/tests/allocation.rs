@@ -1,4 +1,5 @@
 //! The cost of a change does not depend on the size of the document, counted in allocations.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking, and the figures are worth a look")]
 #![allow(unsafe_code, reason = "a counting global allocator cannot be written without")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

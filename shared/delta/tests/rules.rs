@@ -1,9 +1,10 @@
 //! The rules of trackers, drafts and application that random edits do not pin down.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 
 use picofleet_delta::{
-    AdoptErrorKind, Change, DEPTH_MAX, Draft, DraftErrorKind, Json, Op, OpErrorKind, Segment, Tracker, apply, ops_from_json,
+    AdoptErrorKind, Change, DEPTH_MAX, Draft, DraftErrorKind, Json, Op, OpErrorKind, Segment, Tracker, apply, ops_from_json, wire,
 };
 use proptest::prelude::*;
 
@@ -111,6 +112,14 @@ fn edits_are_told_by_leaf() {
     assert_eq!(ops_of(base, |root| root.set(1).unwrap()), r#"[["r",1]]"#);
     assert_eq!(ops_of("\"abc\"", |root| root.append("d").unwrap()), r#"[["r","abcd"]]"#);
     assert_eq!(ops_of(r#"{"e":"","f":"x"}"#, |root| root.key("e").append("y").unwrap()), r#"[["a",["e"],"y"]]"#);
+    let windows = |root: Draft<'_>| {
+        for n in 0..4 {
+            root.key("e").append(&format!("{n}😀")).unwrap();
+            root.key("e").trim_utf16(1 + n % 2 * 2).unwrap_or_else(|_| root.key("e").trim_utf16(2).unwrap());
+        }
+    };
+    assert_eq!(ops_of(r#"{"e":""}"#, windows), r#"[["a",["e"],"3😀"]]"#);
+    assert_eq!(ops_of(r#"{"e":"abcdefghij"}"#, windows), r#"[["t",["e"],8],["a",["e"],"0😀1😀2😀3😀"]]"#);
     assert_eq!(ops_of(r#"{"f":"x"}"#, |root| root.key("f").trim_utf16(9).unwrap()), r#"[["s",["f"],""]]"#);
 }
 
@@ -129,12 +138,27 @@ fn reserved_keys_fold_into_the_nearest_safe_place() {
 
 #[test]
 fn many_operations_become_one_replacement() {
-    let numbers = |count: usize| Json::object([("xs", Json::array(0..count))]).to_string();
-    let every = |root: Draft<'_>| (0..5000).for_each(|index| root.key("xs").index(index).set("x").unwrap());
-    let ops = ops_from_json(&json(&ops_of(&numbers(5000), every))).unwrap();
-    assert!(matches!(&ops[..], [Op::Replace(_)]));
-    let most = |root: Draft<'_>| (0..4096).for_each(|index| root.key("xs").index(index).set("x").unwrap());
-    assert_eq!(ops_from_json(&json(&ops_of(&numbers(5000), most))).unwrap().len(), 4096);
+    let base = Json::object([("xs", Json::array(0..5000))]).to_string();
+    let batch = |count: usize| {
+        let edit = |root: Draft<'_>| (0..count).for_each(|index| root.key("xs").index(index).set("x").unwrap());
+        ops_from_json(&json(&ops_of(&base, edit))).unwrap()
+    };
+    assert_eq!(batch(4096).len(), 4096);
+    assert!(matches!(&batch(4097)[..], [Op::Replace(_)]));
+}
+
+#[test]
+fn an_encoder_remembers_a_bounded_number_of_paths() {
+    let op = |index: usize| Op::Delete(vec![Segment::Index(index)]);
+    let (mut encoder, mut decoder) = (wire::Encoder::new(), wire::Decoder::new());
+    let first: Vec<Op> = (0..70_000).map(op).collect();
+    assert_eq!(decoder.decode(&encoder.encode(&first)).unwrap(), first);
+    // The first path is known and gets its number; the last was too many and is written out again.
+    for (index, wire) in [(0, r##"[["#",0,[0]],["d",0]]"##), (69_999, r#"[["d",[69999]]]"#)] {
+        let encoded = encoder.encode(&[op(index)]);
+        assert_eq!(encoded.to_string(), wire);
+        assert_eq!(decoder.decode(&encoded).unwrap(), [op(index)]);
+    }
 }
 
 #[test]
@@ -204,6 +228,10 @@ fn depth_is_judged_by_what_is_there() {
     assert_eq!(deepest.to_string().parse::<Json>().unwrap(), deepest);
     let error = apply(Some(&json("[1]")), &[Op::Set(vec![Segment::Index(0)], nested(DEPTH_MAX))]).unwrap_err();
     assert_eq!((error.kind(), error.index()), (OpErrorKind::Depth, 0));
+    // What an operation put deep down counts when the result is placed elsewhere.
+    let grown = apply(Some(&json("[[1]]")), &[Op::Set(vec![Segment::Index(0); 2], nested(DEPTH_MAX - 2))]).unwrap();
+    assert!(apply(Some(&json("[1]")), &[Op::Set(vec![Segment::Index(0)], grown.clone())]).is_err());
+    assert!(Tracker::new(Json::array([grown])).is_err());
     let path = vec![Segment::Index(0); DEPTH_MAX as usize - 1];
     assert!(apply(Some(&deepest), &[Op::Set([&path[..], &[Segment::Index(0)]].concat(), nested(1))]).is_err());
     assert!(apply(Some(&deepest), &[Op::Splice { path, index: 0, remove: 0, items: vec![Json::from(1)] }]).is_ok());
@@ -221,6 +249,8 @@ fn drafts_of_items_end_with_them() {
     last.set(30).unwrap();
     assert_eq!(xs.get().unwrap(), json(r#"[{"a":2},{"a":30}]"#));
     xs.set(json(r#"[{"a":7},{"a":8},{"a":9}]"#)).unwrap();
+    assert_eq!(last.set(1).unwrap_err().kind(), DraftErrorKind::ItemRemoved);
+    assert_eq!(xs.index(2).key("a").get(), Some(Json::from(9)));
     assert_eq!(last.set(1).unwrap_err().kind(), DraftErrorKind::ItemRemoved);
     // A key stays a place.
     assert_eq!(xs.index(1).key("a").get(), Some(Json::from(8)));
@@ -243,6 +273,14 @@ fn an_index_without_an_item_is_a_position() {
     new.set(json("[[]]")).unwrap();
     early.set("x").unwrap();
     assert_eq!(new.get().unwrap(), json(r#"[["x"]]"#));
+    // The item that comes to stand at a position is one of the base: its edit is told by leaf.
+    let change = track("[[],[\"base\"]]").begin();
+    let early = change.draft().index(2).index(1);
+    change.draft().splice(0, 0, vec![json("0")]).unwrap();
+    early.set("x").unwrap();
+    let prepared = change.prepare();
+    assert_eq!(Json::from_serde(&prepared.ops).unwrap(), json(r#"[["p",[],0,0,[0]],["p",[2],1,0,["x"]]]"#));
+    let change = tracker.begin();
     // In an object an index is a key.
     change.draft().index(7).set(1).unwrap();
     assert_eq!(change.draft().key("7").get(), Some(Json::from(1)));
@@ -290,6 +328,9 @@ fn adoption_needs_the_current_revision_of_the_same_tracker() {
     assert!(tracker.value().same_revision(&value));
     assert_eq!(tracker.revision(), 1);
     assert_eq!(tracker.adopt(second).unwrap_err().kind(), AdoptErrorKind::Stale);
+    let mut foreign = set(&tracker, 4);
+    foreign.base = json(r#"{"n":2}"#);
+    assert_eq!(tracker.adopt(foreign).unwrap_err().kind(), AdoptErrorKind::Stale);
     // An empty batch counts as a revision.
     let empty = tracker.begin().prepare();
     assert!(empty.ops.is_empty());

@@ -1,4 +1,5 @@
 //! The golden vectors made with Chord; see `tests/vectors/README.md` of the repository.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::PathBuf;
 

@@ -24,7 +24,6 @@ mod wire;
 
 pub use clock::Clock;
 // Values and operations are part of this crate's interface.
-pub use picofleet_delta::{Draft, DraftError, Json, Op, Segment, ops_from_json, ops_to_json};
 pub use context::{ContextView, derive_context};
 pub use definition::{
     AsOf, CheckpointInfo, CheckpointWhen, Current, DefinitionError, DocDefinition, DocToken, DocValue, FamilyDefinition, FamilyToken,
@@ -40,6 +39,7 @@ pub use id::{
     InvocationId, Millis, PartitionCount, ROOT_CONVERSATION_ID, Seq, SessionId, SubmissionId, TaskId, marker,
 };
 pub use line::CacheSize;
+pub use picofleet_delta::{Draft, DraftError, Json, Op, Segment, ops_from_json, ops_to_json};
 pub use publication::{DocumentChange, Publication, ValueChange};
 pub use record::{
     ContextEdit, ConversationOwner, ConversationOwnership, ConversationRecord, DraftHead, EditAction, EntryDraft, EntryKind, EntryRecord,

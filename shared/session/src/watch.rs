@@ -239,6 +239,8 @@ struct Channel {
 
 struct ChannelState {
     newest: Option<Json>,
+    /// The version of the definition that `newest` has: tokens of several versions may be at work.
+    version: u32,
     cursor: u64,
     pending: VecDeque<RawFrame>,
     /// The document is retired: the watch ends behind the pending frames.
@@ -259,8 +261,8 @@ enum Taken {
 }
 
 impl Channel {
-    fn new(document: DocumentId, keeps_frames: bool, newest: Option<Json>) -> Arc<Self> {
-        let state = ChannelState { newest, cursor: 0, pending: VecDeque::new(), retired: false, end: None };
+    fn new(document: DocumentId, keeps_frames: bool, newest: Option<Json>, version: u32) -> Arc<Self> {
+        let state = ChannelState { newest, version, cursor: 0, pending: VecDeque::new(), retired: false, end: None };
         Arc::new(Self { document, keeps_frames, state: Mutex::new(state), changed: Notify::new() })
     }
 
@@ -298,7 +300,11 @@ impl Channel {
         if state.end.is_some() {
             return;
         }
-        if let Some((value, ops)) = change.revision(state.newest.as_ref()) {
+        let revision = change.revision(state.newest.as_ref(), state.version);
+        if change.change.is_some() {
+            state.version = change.version;
+        }
+        if let Some((value, ops)) = revision {
             state.newest = Some(value.clone());
             self.push(&mut state, RawFrame { value: Some(value), ops, seq: change.seq });
         }
@@ -334,6 +340,8 @@ pub(crate) struct Delivery<'a> {
     pub(crate) document: DocumentId,
     /// The revision before, the one after, and the operations between; `None` where the document was only retired.
     pub(crate) change: Option<(&'a Json, &'a Json, &'a Arc<[Op]>)>,
+    /// The version of the definition that changed it.
+    pub(crate) version: u32,
     /// The stored value was migrated: an observer may have the value of another version.
     pub(crate) migrated: bool,
     pub(crate) retired: bool,
@@ -342,9 +350,9 @@ pub(crate) struct Delivery<'a> {
 
 impl Delivery<'_> {
     /// What an observer gets that has `newest`: the exact operations, or a root replacement where they don't stand on what it has.
-    fn revision(&self, newest: Option<&Json>) -> Option<(Json, Arc<[Op]>)> {
+    fn revision(&self, newest: Option<&Json>, version: u32) -> Option<(Json, Arc<[Op]>)> {
         let (base, value, ops) = self.change?;
-        let stands_on_it = !self.migrated || newest.is_some_and(|newest| newest.same_revision(base));
+        let stands_on_it = (!self.migrated && self.version == version) || newest.is_some_and(|newest| newest.same_revision(base));
         if !stands_on_it && newest != Some(value) {
             return Some((value.clone(), Arc::from([Op::Replace(value.clone())])));
         }
@@ -355,63 +363,80 @@ impl Delivery<'_> {
 /// Who observes which documents of a session.
 #[derive(Default)]
 pub(crate) struct Observers {
-    channels: Mutex<HashMap<DocumentId, Vec<Arc<Channel>>>>,
+    state: Mutex<Observed>,
+}
+
+#[derive(Default)]
+struct Observed {
+    channels: HashMap<DocumentId, Vec<Arc<Channel>>>,
+    /// The session has ended: who comes now ends at once.
+    end: Option<WatchEnd>,
+}
+
+impl Observed {
+    fn add(&mut self, channel: &Arc<Channel>) {
+        match &self.end {
+            Some(end) => drop(channel.end(end.clone())),
+            None => self.channels.entry(channel.document).or_default().push(Arc::clone(channel)),
+        }
+    }
 }
 
 impl Observers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<DocumentId, Vec<Arc<Channel>>>> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Observed> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn watch<T>(self: &Arc<Self>, document: DocumentId, value: Json, kind: &'static str) -> Watch<T> {
-        let channel = Channel::new(document, true, Some(value.clone()));
-        self.lock().entry(document).or_default().push(Arc::clone(&channel));
+    pub(crate) fn watch<T>(self: &Arc<Self>, document: DocumentId, value: Json, token: (&'static str, u32)) -> Watch<T> {
+        let (kind, version) = token;
+        let channel = Channel::new(document, true, Some(value.clone()), version);
+        self.lock().add(&channel);
         Watch { channel, observers: Arc::clone(self), cancel: None, value: Some(value), kind, ty: PhantomData }
     }
 
-    pub(crate) fn state<T>(self: &Arc<Self>, document: DocumentId, value: Json, kind: &'static str) -> DocumentState<T> {
-        let channel = Channel::new(document, false, Some(value));
-        self.lock().entry(document).or_default().push(Arc::clone(&channel));
+    pub(crate) fn state<T>(self: &Arc<Self>, document: DocumentId, value: Json, token: (&'static str, u32)) -> DocumentState<T> {
+        let (kind, version) = token;
+        let channel = Channel::new(document, false, Some(value), version);
+        self.lock().add(&channel);
         DocumentState { channel, observers: Arc::clone(self), kind, ty: PhantomData }
     }
 
     fn attach<T>(self: &Arc<Self>, state: &Channel, kind: &'static str) -> Watch<T> {
         // Deliveries hold the same lock, so that the value and the registration belong together.
-        let mut channels = self.lock();
-        let (value, end) = {
+        let mut observed = self.lock();
+        let (value, version, end) = {
             let state = state.lock();
-            (state.newest.clone(), state.end.clone())
+            (state.newest.clone(), state.version, state.end.clone())
         };
-        let channel = Channel::new(state.document, true, value.clone());
+        let channel = Channel::new(state.document, true, value.clone(), version);
         match end {
-            Some(end) => channel.lock().end = Some(end),
-            None => channels.entry(state.document).or_default().push(Arc::clone(&channel)),
+            Some(end) => drop(channel.end(end)),
+            None => observed.add(&channel),
         }
         Watch { channel, observers: Arc::clone(self), cancel: None, value, kind, ty: PhantomData }
     }
 
     pub(crate) fn deliver(&self, delivery: &Delivery<'_>) {
-        let mut channels = self.lock();
-        for channel in channels.get(&delivery.document).into_iter().flatten() {
+        for channel in self.lock().channels.get(&delivery.document).into_iter().flatten() {
             channel.deliver(delivery);
-        }
-        if delivery.retired {
-            channels.remove(&delivery.document);
         }
     }
 
+    /// Ends everything that observes now or will. The first end holds.
     pub(crate) fn end_all(&self, end: &WatchEnd) {
-        for channel in std::mem::take(&mut *self.lock()).into_values().flatten() {
+        let mut observed = self.lock();
+        observed.end.get_or_insert_with(|| end.clone());
+        for channel in std::mem::take(&mut observed.channels).into_values().flatten() {
             channel.end(end.clone());
         }
     }
 
     fn remove(&self, channel: &Arc<Channel>) {
-        let mut channels = self.lock();
-        if let Some(of_document) = channels.get_mut(&channel.document) {
+        let mut observed = self.lock();
+        if let Some(of_document) = observed.channels.get_mut(&channel.document) {
             of_document.retain(|other| !Arc::ptr_eq(other, channel));
             if of_document.is_empty() {
-                channels.remove(&channel.document);
+                observed.channels.remove(&channel.document);
             }
         }
     }

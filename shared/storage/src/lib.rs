@@ -7,9 +7,12 @@
 //! | `conformance` | the suite that every backend passes (feature `conformance`) |
 //! | `tables`, `rules` | what a commit may do, once for all backends that run a transaction in this process |
 //!
-//! **Architecture invariants.** A backend decides nothing about a commit: [`rules`] does, on the keyed lookups and writes of
-//! [`tables`]. Only the backends know where a record is kept. No definition's code runs here.
+//! **Architecture invariants.** A backend decides nothing about a commit: `rules` does, on the keyed lookups and writes of
+//! `tables`. Only the backends know where a record is kept. No definition's code runs here.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod memory;
 mod rules;
+pub mod sqlite;
 mod tables;

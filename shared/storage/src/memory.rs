@@ -235,12 +235,9 @@ fn take_over(state: &mut State, id: SessionId, by: Fence) -> Option<Head> {
 
 fn delete(state: &mut State, id: SessionId, at: Millis) -> bool {
     let Ok(session) = state.session_mut(id) else { return false };
+    // No batch is written for a session in this state, which is the fence.
     session.record.state = SessionState::Deleting;
     let mut rows = session.rows.clone();
-    let by = Fence { epoch: rows.head.epoch, at };
-    if let Ok(head) = fence(id, &rows.head, by, Fencing::Takeover) {
-        rows.set_head(head);
-    }
     rows.outbox.clear();
     rows.wake = None;
     state.replace_rows(id, rows);

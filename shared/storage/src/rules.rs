@@ -17,7 +17,7 @@ use picofleet_session::{ConversationRecord, EntryRecord, InvocationRow, SessionI
 use crate::tables::{Found, SubmissionIdentity, Tables, TaskIdentity};
 
 pub(crate) use ancestry::{Segment, ancestry, visible};
-pub(crate) use head::{Fencing, OPENS_MAX, fence, genesis};
+pub(crate) use head::{Fencing, fence, genesis};
 pub(crate) use import::{Import, imported};
 pub(crate) use page::{CursorKey, page, page_size, read_cursor};
 pub(crate) use replay::{Replay, exported, readable};

@@ -4,11 +4,8 @@ use picofleet_session::{DocDefinition, DocToken, Rewindable, TxError, every};
 use serde::{Deserialize, Serialize};
 
 /// A rewindable document that counts commits: every past value can be asked for, and a fork gets the one at its entry.
-pub(super) static COUNTER: DocToken<Counter, Rewindable<picofleet_session::AsOf>> = DocToken::new("demo.counter", 1, || DocDefinition {
-    initial: Counter::default,
-    migrate: None,
-    checkpoint_when: every::<31>,
-});
+pub(super) static COUNTER: DocToken<Counter, Rewindable<picofleet_session::AsOf>> =
+    DocToken::new("demo.counter", 1, || DocDefinition { initial: Counter::default, migrate: None, checkpoint_when: every::<31> });
 
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Counter {

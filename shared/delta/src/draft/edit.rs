@@ -251,7 +251,7 @@ impl Overlay {
     }
 
     fn write(&mut self, node: NodeId, added: Option<u64>) {
-        self.forget_below(node);
+        self.end_items_below(node);
         self.node_mut(node).content = Content::Written { added };
         self.mark_dirty(node);
     }

@@ -11,7 +11,7 @@ use crate::apply::apply;
 use crate::array::ArrayRef;
 use crate::json::{Json, JsonRef};
 use crate::object::ObjectRef;
-use crate::op::{Op, Path, Segment};
+use crate::op::{Op, Path, Segment, reserved_key};
 use crate::text::StrRef;
 use crate::text_diff;
 
@@ -73,7 +73,7 @@ impl<'a> Emitter<'a> {
                 self.text(visit.path, (*trimmed, appended), base, visit.current);
             }
             (_, JsonRef::Object(base), JsonRef::Object(current)) => {
-                if self.dirty_keys(node).any(|(key, _)| Segment::Key(Arc::clone(key)).reserved()) {
+                if self.dirty_keys(node).any(|(key, _)| reserved_key(key)) {
                     // No path may name the key, so the object goes whole.
                     self.whole(visit.path, visit.base, visit.current);
                 } else {

@@ -242,22 +242,17 @@ impl Overlay {
         }
     }
 
-    /// Forgets what was recorded below `node`, because its value is replaced. Drafts of keys stay, drafts of items end.
-    pub(super) fn forget_below(&mut self, node: NodeId) {
+    /// Ends the drafts of items below `node`, because its value is replaced. Drafts of keys stay. What else was
+    /// recorded below does not count any more, so it may stay, too.
+    pub(super) fn end_items_below(&mut self, node: NodeId) {
         let mut pending = vec![node];
         while let Some(at) = pending.pop() {
-            if let Some(array) = self.node_mut(at).array.take() {
-                for item in array.items.into_values() {
-                    self.node_mut(item).slot = Slot::Gone;
-                }
+            let own = self.node_mut(at);
+            let items = own.array.take().map(|array| array.items).unwrap_or_default();
+            pending.extend(own.keys.values());
+            for item in items.into_values() {
+                self.node_mut(item).slot = Slot::Gone;
             }
-            let below: Vec<NodeId> = self.node(at).keys.values().copied().collect();
-            for &key in &below {
-                let key = self.node_mut(key);
-                key.content = Content::Kept;
-                key.dirty = false;
-            }
-            pending.extend(below);
         }
     }
 }

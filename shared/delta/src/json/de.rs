@@ -8,10 +8,10 @@ use serde::de::{self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializ
 use serde::forward_to_deserialize_any;
 
 use super::{Json, JsonError, Number, Repr, handoff};
-use crate::DEPTH_MAX;
 use crate::array::{Array, ArrayIter};
 use crate::object::{Object, ObjectIter};
 use crate::text::StrRef;
+use crate::{DEPTH_MAX, ENVELOPE_DEPTH};
 
 impl Json {
     /// Converts to a Rust type, as `serde_json` maps JSON to types. A [`Json`] inside it is shared, not copied.
@@ -26,22 +26,28 @@ impl Json {
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
-        deserializer.deserialize_newtype_struct(handoff::NAME, Build { above: 0 })
+        deserializer.deserialize_newtype_struct(handoff::NAME, Build { above: 0, limit: DEPTH_MAX })
     }
+}
+
+/// A value that may be as deep as an envelope.
+pub(crate) fn deserialize_envelope<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
+    deserializer.deserialize_newtype_struct(handoff::NAME, Build { above: 0, limit: DEPTH_MAX + ENVELOPE_DEPTH })
 }
 
 /// Builds the value that stands inside `above` containers.
 #[derive(Clone, Copy)]
 struct Build {
     above: u32,
+    limit: u32,
 }
 
 impl Build {
     fn inside<E: de::Error>(self) -> Result<Build, E> {
-        if self.above >= DEPTH_MAX {
-            return Err(E::custom(format_args!("JSON nests more than {DEPTH_MAX} containers; flatten the value or split it")));
+        if self.above >= self.limit {
+            return Err(E::custom(format_args!("JSON nests more than {} containers; flatten the value or split it", self.limit)));
         }
-        Ok(Build { above: self.above + 1 })
+        Ok(Build { above: self.above + 1, ..self })
     }
 }
 

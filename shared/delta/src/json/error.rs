@@ -35,8 +35,8 @@ impl JsonError {
         JsonError { kind, offset: Some(offset), detail: detail.into() }
     }
 
-    pub(crate) fn depth(offset: Option<usize>) -> JsonError {
-        let detail = format!("nests more than {} containers; flatten the value or split it", crate::DEPTH_MAX);
+    pub(crate) fn depth(offset: Option<usize>, limit: u32) -> JsonError {
+        let detail = format!("nests more than {limit} containers; flatten the value or split it");
         JsonError { kind: JsonErrorKind::Depth, offset, detail }
     }
 

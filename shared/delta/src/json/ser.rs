@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde::ser::{self, Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 
 use super::{Json, JsonError, JsonErrorKind, Number, Repr, handoff};
-use crate::DEPTH_MAX;
 use crate::array::Array;
 use crate::height;
 use crate::object::Object;
+use crate::{DEPTH_MAX, ENVELOPE_DEPTH};
 
 impl Json {
     /// Converts a Rust value, as `serde_json` maps types to JSON. A [`Json`] inside it is shared, not copied.
@@ -20,7 +20,16 @@ impl Json {
     ///
     /// `Number` for NaN and infinities, `Depth`, `Key`, or `Data` with what the type reported.
     pub fn from_serde<T: Serialize + ?Sized>(value: &T) -> Result<Json, JsonError> {
-        value.serialize(ToJson { above: 0 })
+        value.serialize(ToJson { above: 0, limit: DEPTH_MAX })
+    }
+
+    /// [`Json::from_serde`] for a record that carries values: it may nest [`ENVELOPE_DEPTH`] containers more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Json::from_serde`].
+    pub fn from_serde_envelope<T: Serialize + ?Sized>(value: &T) -> Result<Json, JsonError> {
+        value.serialize(ToJson { above: 0, limit: DEPTH_MAX + ENVELOPE_DEPTH })
     }
 }
 
@@ -64,14 +73,15 @@ impl Serialize for Payload<'_> {
 #[derive(Clone, Copy)]
 struct ToJson {
     above: u32,
+    limit: u32,
 }
 
 impl ToJson {
     fn inside(self) -> Result<ToJson, JsonError> {
-        if self.above >= DEPTH_MAX {
-            return Err(JsonError::depth(None));
+        if self.above >= self.limit {
+            return Err(JsonError::depth(None, self.limit));
         }
-        Ok(ToJson { above: self.above + 1 })
+        Ok(ToJson { above: self.above + 1, ..self })
     }
 
     fn items(self, len: Option<usize>, variant: Option<&'static str>) -> Result<Items, JsonError> {
@@ -207,8 +217,8 @@ impl Serializer for ToJson {
         }
         let (built, handed) = handoff::receive(|| value.serialize(self));
         match handed {
-            Some(value) if height::fits(&value, self.above) => Ok(value),
-            Some(_) => Err(JsonError::depth(None)),
+            Some(value) if height::fits_within(&value, self.above, self.limit) => Ok(value),
+            Some(_) => Err(JsonError::depth(None, self.limit)),
             None => built,
         }
     }
@@ -301,7 +311,7 @@ impl ser::SerializeMap for Entries {
     type Error = JsonError;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), JsonError> {
-        let key = key.serialize(ToJson { above: 0 })?;
+        let key = key.serialize(ToJson { above: 0, limit: DEPTH_MAX })?;
         self.key = Some(match &key.0 {
             Repr::Text(text) => text.to_arc(),
             Repr::Bool(_) | Repr::Number(_) => Arc::from(key.to_string()),

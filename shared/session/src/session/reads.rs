@@ -81,7 +81,7 @@ impl Session {
     /// As [`Session::snapshot`].
     pub async fn watch_doc<T: DocValue, S: Scope>(&self, token: &DocToken<T, S>, at: S::At) -> Result<Option<Watch<T>>, ReadError> {
         let observers = Arc::clone(&self.inner.observers);
-        self.inner.revision(Located::singleton(token, at), |id, value| observers.watch(id, value, token.kind)).await
+        self.inner.revision(Located::singleton(token, at), |id, value| observers.watch(id, value, (token.kind, token.version))).await
     }
 
     /// [`Session::watch_doc`] of a member of a family.
@@ -95,7 +95,9 @@ impl Session {
         key: &str,
     ) -> Result<Option<Watch<T>>, ReadError> {
         let observers = Arc::clone(&self.inner.observers);
-        self.inner.revision(Located::existing_member(family, at, key), |id, value| observers.watch(id, value, family.kind)).await
+        self.inner
+            .revision(Located::existing_member(family, at, key), |id, value| observers.watch(id, value, (family.kind, family.version)))
+            .await
     }
 
     /// The newest committed value of a token's document, always at hand (section 9.1). `None` where there is none.
@@ -108,7 +110,7 @@ impl Session {
         at: S::At,
     ) -> Result<Option<DocumentState<T>>, ReadError> {
         let observers = Arc::clone(&self.inner.observers);
-        self.inner.revision(Located::singleton(token, at), |id, value| observers.state(id, value, token.kind)).await
+        self.inner.revision(Located::singleton(token, at), |id, value| observers.state(id, value, (token.kind, token.version))).await
     }
 
     /// [`Session::document_state`] of a member of a family.
@@ -122,7 +124,9 @@ impl Session {
         key: &str,
     ) -> Result<Option<DocumentState<T>>, ReadError> {
         let observers = Arc::clone(&self.inner.observers);
-        self.inner.revision(Located::existing_member(family, at, key), |id, value| observers.state(id, value, family.kind)).await
+        self.inner
+            .revision(Located::existing_member(family, at, key), |id, value| observers.state(id, value, (family.kind, family.version)))
+            .await
     }
 
     /// A committed conversation.
@@ -214,10 +218,11 @@ fn migrated(rules: &Rules, value: Json, version: u32) -> Result<Json, ReadError>
 pub(super) fn delivery<'a>(publication: &'a Publication, document: &'a DocumentChange) -> Option<Delivery<'a>> {
     let (id, retired, seq) = (document.document.id, document.retired, publication.head.seq);
     match &document.value {
-        Some(ValueChange::Changed { base, value, ops, migrated, .. }) => {
-            Some(Delivery { document: id, change: Some((base, value, ops)), migrated: *migrated, retired, seq })
+        Some(ValueChange::Changed { version, base, value, ops, migrated }) => {
+            let change = Some((base, value, ops));
+            Some(Delivery { document: id, change, version: *version, migrated: *migrated, retired, seq })
         }
-        _ if retired => Some(Delivery { document: id, change: None, migrated: false, retired, seq }),
+        _ if retired => Some(Delivery { document: id, change: None, version: 0, migrated: false, retired, seq }),
         // Nobody can observe what was not there.
         _ => None,
     }

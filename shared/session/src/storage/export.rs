@@ -154,7 +154,7 @@ impl ExportLine {
         };
         let record = record.map_err(|error| format!("{kind}: {error}"))?;
         let fields =
-            record.as_object().into_iter().flat_map(|object| object.iter().map(|(key, value)| (Arc::<str>::from(key), value.clone())));
+            record.as_object().into_iter().flat_map(|object| object.iter().map(|(key, value)| (Arc::from(own_key(key)), value.clone())));
         let head = std::iter::once((Arc::from("type"), Json::from(kind)));
         let line = Json::object(head.chain(fields).chain(extra.map(|(key, value)| (Arc::from(key), value))));
         let mut text = Vec::new();
@@ -177,7 +177,7 @@ impl ExportLine {
             "task" => {
                 Self::Task { task: Box::new(line.to().map_err(read)?), invocation: line.to::<InvocationField>().map_err(read)?.invocation }
             }
-            "submission" => Self::Submission(Box::new(line.to().map_err(read)?)),
+            "submission" => Self::Submission(Box::new(submission_record(&line).to().map_err(read)?)),
             "document" => Self::Document(line.to().map_err(read)?),
             "content" => content_line(line.to().map_err(read)?)?,
             "request" => Self::Request(line.to().map_err(read)?),
@@ -203,6 +203,16 @@ impl ExportLine {
             Self::End { .. } => 8,
         }
     }
+}
+
+/// A submission has a type of its own; in a line it is its kind.
+fn own_key(key: &str) -> &str {
+    if key == "type" { "kind" } else { key }
+}
+
+fn submission_record(line: &Json) -> Json {
+    let fields = line.as_object().into_iter().flat_map(|object| object.iter()).filter(|(key, _)| *key != "type");
+    fields.map(|(key, value)| (Arc::from(if key == "kind" { "type" } else { key }), value.clone())).collect()
 }
 
 fn content_wire(document_id: DocumentId, seq: Seq, content: &DocumentContent) -> ContentWire {

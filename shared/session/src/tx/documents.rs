@@ -182,18 +182,32 @@ impl Tx {
     }
 
     async fn retire(&self, located: Located<'_>) -> Result<(), TxError> {
-        let open = self.addresses().remove(&located.address).and_then(|cell| cell.get().copied());
-        if let Some(slot) = open.and_then(|index| self.slots.get(index)) {
+        let cell = Arc::clone(self.addresses().entry(located.address.clone()).or_default());
+        // The cell lets one at a time at the address: an acquisition at the same time comes before or after.
+        let open = cell.get_or_try_init(|| async { Err(self.retire_unopened(&located).await) }).await;
+        let index = match open {
+            Ok(index) => *index,
+            Err(retired) => return retired,
+        };
+        if let Some(slot) = self.slots.get(index) {
             check_semantics(&located.address, located.placement.semantics(), slot.create.placement.semantics())?;
             slot.retire();
+            self.addresses().remove(&located.address);
             self.state().staged.gone.insert(located.address);
-            return Ok(());
         }
+        Ok(())
+    }
+
+    async fn retire_unopened(&self, located: &Located<'_>) -> Result<(), TxError> {
         {
             let mut state = self.state();
-            // Nothing has been written of a copy yet: without it the fork simply has no such document.
-            let copied = state.staged.copies.remove(&located.address).is_some();
-            if copied || state.staged.has_no_committed(&located.address) {
+            if let Some(copy) = state.staged.copies.get(&located.address) {
+                check_semantics(&located.address, located.placement.semantics(), copy.create.placement.semantics())?;
+                // Nothing has been written of a copy yet: without it the fork simply has no such document.
+                state.staged.copies.remove(&located.address);
+                return Ok(());
+            }
+            if state.staged.has_no_committed(&located.address) {
                 return Ok(());
             }
         }
@@ -201,7 +215,7 @@ impl Tx {
         if let Some(record) = record {
             check_semantics(&located.address, located.placement.semantics(), record.create.placement.semantics())?;
             let mut state = self.state();
-            state.staged.gone.insert(located.address);
+            state.staged.gone.insert(located.address.clone());
             state.staged.retired.push(record);
         }
         Ok(())

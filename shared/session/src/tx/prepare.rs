@@ -13,8 +13,8 @@ use crate::error::CommitError;
 use crate::line::{Line, Loaded};
 use crate::storage::{Batch, Commit, Head, Write};
 use crate::{
-    CheckpointInfo, CommitToken, DocumentContent, DocumentCreate, DocumentId, DocumentRecord, DocumentScope, Millis, Publication, Seq,
-    SessionId, TaskState, TxError, ValueChange, Violation,
+    CheckpointInfo, CommitToken, DocumentContent, DocumentCreate, DocumentId, DocumentRecord, DocumentScope, Fork, Millis, Placement,
+    Publication, Seq, SessionId, TaskState, TxError, ValueChange, Violation,
 };
 
 /// A transaction whose callback succeeded: everything is decided, nothing is stored.
@@ -200,15 +200,23 @@ impl Document {
 impl Prepared {
     /// Refuses a transaction that writes what one of its forks copies (section 3.7).
     fn check_fork_sources(&self) -> Result<(), Violation> {
-        if self.staged.sources.is_empty() {
+        let parents: HashSet<_> =
+            self.staged.conversations.values().filter_map(|record| record.parent).map(|at| at.conversation_id).collect();
+        if parents.is_empty() {
             return Ok(());
         }
         let open = self.documents.iter().filter(|document| document.store != Store::Nothing || document.retired);
         let written: HashSet<DocumentId> = open.map(|document| document.create.id).chain(self.retired_ids()).collect();
-        match self.staged.sources.iter().find(|(source, _)| written.contains(source)) {
-            Some((_, address)) => Err(Violation::ForkSource { address: address.clone() }),
-            None => Ok(()),
+        if let Some((_, address)) = self.staged.sources.iter().find(|(source, _)| written.contains(source)) {
+            return Err(Violation::ForkSource { address: address.clone() });
         }
+        // A new one would have to be copied too, and has no committed value.
+        let new = self.documents.iter().filter(|document| document.store == Store::Create).map(|document| &document.create);
+        let mut sources = new.filter(|create| match create.placement {
+            Placement::Conversation { id, policy } => policy.fork() == Fork::Current && parents.contains(&id),
+            Placement::Session | Placement::Task { .. } => false,
+        });
+        sources.next().map_or(Ok(()), |create| Err(Violation::ForkSource { address: create.address() }))
     }
 
     fn retired_ids(&self) -> impl Iterator<Item = DocumentId> + '_ {

@@ -90,7 +90,7 @@ impl Job {
 
     fn write(&self) -> Result<Head, StorageError> {
         let mut state = self.shared.state();
-        // A session that is being deleted was fenced; one that is gone has no line either.
+        // A session that is being deleted, or is gone, has no line any more.
         let session = state.session(self.session).map_err(|_| StorageError::Fenced { session: self.session })?;
         let mut rows = session.rows.clone();
         let before = rows.head;

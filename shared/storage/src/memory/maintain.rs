@@ -18,8 +18,7 @@ pub(super) fn step(state: &mut State, budget: u32, now: Millis) -> Maintained {
     let from = state.maintained.map_or(Bound::Unbounded, Bound::Excluded);
     let ids: Vec<SessionId> = state.sessions.range((from, Bound::Unbounded)).map(|(id, _)| *id).take(SESSIONS_PER_STEP).collect();
     let mut more = ids.len() == SESSIONS_PER_STEP;
-    state.maintained = ids.last().copied().filter(|_| more);
-    let mut before = None;
+    let mut before = std::mem::replace(&mut state.maintained, ids.last().copied().filter(|_| more));
     for id in ids {
         if !session(state, id, &mut budget, now) {
             state.maintained = before;

@@ -1,0 +1,130 @@
+//! What SQLite's errors mean to a caller.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use picofleet_session::storage::{Corruption, Rejection, StorageError, StorageRejected};
+use rusqlite::ErrorCode;
+
+/// Why a file can't be opened as a store. It is the cause below a [`StorageError::Failed`], which names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file is of another kind.
+    #[error("{} is no SQLite database; name another file", .0.display())]
+    NoDatabase(PathBuf),
+    /// The database belongs to another application.
+    #[error("{} is a database of another application; name another file", .0.display())]
+    OtherApplication(PathBuf),
+    /// There is a directory.
+    #[error("{} is a directory; name a file in it", .0.display())]
+    Directory(PathBuf),
+    /// There is nothing to look at.
+    #[error("{} does not exist; only a store that can be written is made new", .0.display())]
+    Missing(PathBuf),
+    /// The log of a database whose own file is gone.
+    #[error("{} is missing but its log {} is there; bring the file back, or remove the log with all that it holds", file.display(), log.display())]
+    OnlyLog {
+        /// The database's file.
+        file: PathBuf,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// The file or its directory can't be written.
+    #[error("{} can't be written; give this process the right to write it and its directory, or open it read-only", .0.display())]
+    ReadOnly(PathBuf),
+    /// The store hashes its sessions into another number of partitions.
+    #[error("{} has {stored} partitions and {asked} are configured; the count never changes: configure {stored}", file.display())]
+    Partitions {
+        /// The file.
+        file: PathBuf,
+        /// What was fixed when it was made.
+        stored: u16,
+        /// What is configured.
+        asked: u16,
+    },
+    /// The operating system refused.
+    #[error("{}: the system refused; check the path and its permissions", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl OpenError {
+    pub(super) fn io(path: &Path, source: std::io::Error) -> Self {
+        match source.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly(path.to_owned()),
+            _ => Self::Io { path: path.to_owned(), source },
+        }
+    }
+
+    pub(super) fn at(self, path: &Path) -> StorageError {
+        StorageError::failed(format!("open {}", path.display()), self)
+    }
+}
+
+/// Names a store in errors.
+#[derive(Clone, Debug)]
+pub(super) struct Place(pub(super) Arc<Path>);
+
+impl Place {
+    pub(super) fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    pub(super) fn corrupt(&self, what: impl Into<String>, why: impl Into<String>) -> Corruption {
+        Corruption { store: self.name(), what: what.into(), why: why.into() }
+    }
+
+    /// A failure after which nothing of the operation is in the file.
+    pub(super) fn rejected(&self, operation: &str, error: rusqlite::Error) -> StorageError {
+        let reason = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Rejection::DiskFull { store: self.name() },
+            Some(ErrorCode::ReadOnly) => Rejection::ReadOnly { store: self.name() },
+            _ => Rejection::Unavailable { operation: format!("{operation} in {}", self.name()) },
+        };
+        let cause: picofleet_session::storage::Cause = match damage(&error) {
+            Some(why) => Arc::new(self.corrupt("the file", why)),
+            None => Arc::new(error),
+        };
+        StorageError::Rejected(StorageRejected { reason, cause: Some(cause) })
+    }
+
+    /// A failure after which it can't be told whether the operation is in the file.
+    pub(super) fn uncertain(&self, operation: &str, error: rusqlite::Error) -> StorageError {
+        StorageError::Uncertain { operation: format!("{operation} in {}", self.name()), cause: Arc::new(error) }
+    }
+
+    /// A read that failed.
+    pub(super) fn failed(&self, operation: &str, error: rusqlite::Error) -> StorageError {
+        match damage(&error) {
+            Some(why) => self.corrupt("the file", why).into(),
+            None => StorageError::failed(format!("{operation} in {}", self.name()), error),
+        }
+    }
+
+    /// Opening failed in SQLite.
+    pub(super) fn unopened(&self, error: rusqlite::Error) -> StorageError {
+        let path = &*self.0;
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => OpenError::NoDatabase(path.to_owned()).at(path),
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => OpenError::ReadOnly(path.to_owned()).at(path),
+            _ => self.failed("open", error),
+        }
+    }
+}
+
+fn damage(error: &rusqlite::Error) -> Option<String> {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+/// Whether a COMMIT that failed in this way can't have left its last frame in the log, see `writer`.
+pub(super) fn nothing_landed(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}

@@ -1,0 +1,21 @@
+//! What the suites of more than one crate share: a session over a backend, restarts between the steps of a case, and a probe between
+//! session and storage.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`World`], [`Mode`] | one session on one backend, as a case works on it |
+//! | [`Memory`], [`Sqlite`] | the backends |
+//! | [`Probe`] | sees every batch, holds one, or takes its answer away |
+//! | [`documents`] | the documents, entries and tasks of the cases |
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suites fail by panics")]
+
+mod backend;
+pub mod documents;
+mod probe;
+mod world;
+
+pub use backend::{Memory, Sqlite};
+pub use picofleet_storage::conformance::Backend;
+pub use probe::{Fault, Hold, Probe};
+pub use world::{Mode, NOW, World, run, wait_for};

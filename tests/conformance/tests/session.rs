@@ -1,0 +1,39 @@
+//! The scenarios of the session kernel, on every backend: as it is, with next to nothing in memory, and reopened between the steps.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
+
+/// Makes a test of every case for every backend and mode.
+macro_rules! scenarios {
+    ($($case:ident),* $(,)?) => {
+        scenarios!(@backend memory, picofleet_conformance::Memory, $($case),*);
+        scenarios!(@backend sqlite, picofleet_conformance::Sqlite::default(), $($case),*);
+    };
+    (@backend $module:ident, $backend:expr, $($case:ident),*) => {
+        mod $module {
+            scenarios!(@mode warm, Warm, $backend, $($case),*);
+            scenarios!(@mode cold, Cold, $backend, $($case),*);
+            scenarios!(@mode reopened, Reopened, $backend, $($case),*);
+        }
+    };
+    (@mode $module:ident, $mode:ident, $backend:expr, $($case:ident),*) => {
+        mod $module {$(
+            #[test]
+            fn $case() {
+                picofleet_conformance::run($backend, picofleet_conformance::Mode::$mode, super::super::$case);
+            }
+        )*}
+    };
+}
+
+#[path = "session/access.rs"]
+mod access;
+#[path = "session/forks.rs"]
+mod forks;
+#[path = "session/history.rs"]
+mod history;
+#[path = "session/line.rs"]
+mod line;
+#[path = "session/tables.rs"]
+mod tables;
+#[path = "session/watches.rs"]
+mod watches;
