@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use picofleet_delta::{
-    AdoptErrorKind, Change, DEPTH_MAX, Draft, DraftErrorKind, Json, Op, OpErrorKind, Segment, Tracker, apply, ops_from_json,
+    AdoptErrorKind, Change, DEPTH_MAX, Draft, DraftErrorKind, Json, Op, OpErrorKind, Segment, Tracker, apply, ops_from_json, wire,
 };
 use proptest::prelude::*;
 
@@ -138,12 +138,27 @@ fn reserved_keys_fold_into_the_nearest_safe_place() {
 
 #[test]
 fn many_operations_become_one_replacement() {
-    let numbers = |count: usize| Json::object([("xs", Json::array(0..count))]).to_string();
-    let every = |root: Draft<'_>| (0..5000).for_each(|index| root.key("xs").index(index).set("x").unwrap());
-    let ops = ops_from_json(&json(&ops_of(&numbers(5000), every))).unwrap();
-    assert!(matches!(&ops[..], [Op::Replace(_)]));
-    let most = |root: Draft<'_>| (0..4096).for_each(|index| root.key("xs").index(index).set("x").unwrap());
-    assert_eq!(ops_from_json(&json(&ops_of(&numbers(5000), most))).unwrap().len(), 4096);
+    let base = Json::object([("xs", Json::array(0..5000))]).to_string();
+    let batch = |count: usize| {
+        let edit = |root: Draft<'_>| (0..count).for_each(|index| root.key("xs").index(index).set("x").unwrap());
+        ops_from_json(&json(&ops_of(&base, edit))).unwrap()
+    };
+    assert_eq!(batch(4096).len(), 4096);
+    assert!(matches!(&batch(4097)[..], [Op::Replace(_)]));
+}
+
+#[test]
+fn an_encoder_remembers_a_bounded_number_of_paths() {
+    let op = |index: usize| Op::Delete(vec![Segment::Index(index)]);
+    let (mut encoder, mut decoder) = (wire::Encoder::new(), wire::Decoder::new());
+    let first: Vec<Op> = (0..70_000).map(op).collect();
+    assert_eq!(decoder.decode(&encoder.encode(&first)).unwrap(), first);
+    // The first path is known and gets its number; the last was too many and is written out again.
+    for (index, wire) in [(0, r##"[["#",0,[0]],["d",0]]"##), (69_999, r#"[["d",[69999]]]"#)] {
+        let encoded = encoder.encode(&[op(index)]);
+        assert_eq!(encoded.to_string(), wire);
+        assert_eq!(decoder.decode(&encoded).unwrap(), [op(index)]);
+    }
 }
 
 #[test]

@@ -149,10 +149,17 @@ pub struct SessionFailed {
     pub cause: Arc<StorageError>,
 }
 
-/// Closing could not give the line back in order; the session is closed all the same.
+/// Why closing did not go in order.
+#[non_exhaustive]
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("close session")]
-pub struct CloseError(#[source] pub StorageError);
+pub enum CloseError {
+    /// It was asked for inside a commit of the same session, which it would wait for for ever. The session stays open.
+    #[error("a session can't be closed inside one of its commits; close it after the commit")]
+    Nested,
+    /// Storage did not take the line back; the session is closed all the same.
+    #[error("close session")]
+    Storage(#[source] StorageError),
+}
 
 /// A rule of the specification that a transaction breaks.
 #[non_exhaustive]

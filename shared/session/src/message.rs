@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for Message {
 #[serde(rename_all = "camelCase")]
 pub struct SystemMessage {
     /// The base prompt of the leading message, additional text of a later one; we always write `""`.
-    pub content: TextOrBlocks<TextContent>,
+    pub content: TextOrBlocks<SystemBlock>,
     /// Named sections in order: a text adds or replaces one, `null` removes it. A JSON object, since the order counts.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sections: Option<Json>,
@@ -76,7 +76,7 @@ pub struct UserMessage {
     pub timestamp: Millis,
 }
 
-/// A plain text, or blocks.
+/// A plain text, or blocks. `null`, which some programs store for an empty content, is read as no blocks.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(untagged)]
 pub enum TextOrBlocks<B> {
@@ -91,6 +91,7 @@ impl<'de, B: serde::de::DeserializeOwned> Deserialize<'de> for TextOrBlocks<B> {
         let value = Json::deserialize(deserializer)?;
         match value.as_str() {
             Some(text) => Ok(Self::Text(text.into_owned())),
+            None if value.is_null() => Ok(Self::Blocks(Vec::new())),
             None => value.to().map(Self::Blocks).map_err(D::Error::custom),
         }
     }
@@ -105,6 +106,24 @@ impl<B> From<&str> for TextOrBlocks<B> {
 impl<B> From<String> for TextOrBlocks<B> {
     fn from(text: String) -> Self {
         Self::Text(text)
+    }
+}
+
+/// A block of a system message.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum SystemBlock {
+    /// Text.
+    Text(TextContent),
+}
+
+impl<'de> Deserialize<'de> for SystemBlock {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (kind, value) = tagged(deserializer, "type")?;
+        match kind.as_str() {
+            "text" => value.to().map(Self::Text).map_err(D::Error::custom),
+            other => Err(D::Error::custom(format!("{other:?} is no block of a system message"))),
+        }
     }
 }
 
@@ -243,7 +262,8 @@ pub enum StopReason {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AssistantMessage {
-    /// Its blocks.
+    /// Its blocks; `null` is read as none.
+    #[serde(deserialize_with = "crate::wire::null_as_empty")]
     pub content: Vec<AssistantBlock>,
     /// The provider's API, such as `openai-completions`.
     pub api: String,
@@ -328,7 +348,8 @@ pub struct ToolResultMessage {
     pub tool_call_id: String,
     /// The tool.
     pub tool_name: String,
-    /// What the model sees.
+    /// What the model sees; `null` is read as nothing.
+    #[serde(deserialize_with = "crate::wire::null_as_empty")]
     pub content: Vec<UserBlock>,
     /// What programs see.
     #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "crate::wire::present")]

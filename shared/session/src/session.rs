@@ -1,5 +1,6 @@
 //! An open session: its line of commits, reads of its documents, and its end (sections 3.3 and 4).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
@@ -189,7 +190,7 @@ impl Session {
     /// Closes: takes no new work, lets the admitted commit settle, ends watches, gives the line back.
     ///
     /// # Errors
-    /// [`CloseError`] where storage did not take the line back; the session is closed all the same.
+    /// [`CloseError::Storage`] where storage did not take the line back; the session is closed all the same. [`CloseError::Nested`].
     pub async fn close(&self) -> Result<(), CloseError> {
         self.inner.end(Ending::Close).await
     }
@@ -236,16 +237,18 @@ impl Inner {
         let stored = self.store.commit(batch);
         let inner = Arc::clone(self);
         let settled = tokio::spawn(async move { inner.settle(prepared, stored.await) });
-        settled.await.unwrap_or_else(|panicked| Err(self.fail(StorageError::failed("settle a commit", panicked)).into()))
+        settled.await.unwrap_or_else(|stopped| Err(self.fail(StorageError::failed("settle a commit", stopped)).into()))
     }
 
     fn settle(&self, prepared: Prepared, outcome: Result<Head, StorageError>) -> Result<(), CommitError> {
         match outcome {
             Ok(head) => {
                 let (line, publication) = prepared.adopt(self.id, head);
-                self.publish(&publication);
+                // Judged while the line is held: behind a listener that panicked frames are missing, so that nobody goes on.
+                let published = catch_unwind(AssertUnwindSafe(|| self.publish(&publication)));
+                let result = published.map_err(|_| self.fail(panicked()).into());
                 drop(line);
-                Ok(())
+                result
             }
             Err(StorageError::Rejected(rejected)) => {
                 prepared.roll_back();
@@ -273,8 +276,9 @@ impl Inner {
         let failed = SessionFailed { cause: Arc::new(error) };
         let first = {
             let mut admission = self.admission();
-            let first = matches!(&*admission, Admission::Open);
-            if first {
+            let first = !matches!(&*admission, Admission::Failed(_));
+            // One that is being closed stays closed; its failure is told all the same.
+            if matches!(&*admission, Admission::Open) {
                 *admission = Admission::Failed(failed.clone());
             }
             first
@@ -290,6 +294,9 @@ impl Inner {
     }
 
     async fn end(&self, ending: Ending) -> Result<(), CloseError> {
+        if holds(self.id) {
+            return Err(CloseError::Nested);
+        }
         let first = {
             let mut admission = self.admission();
             let first = matches!(&*admission, Admission::Open);
@@ -304,7 +311,10 @@ impl Inner {
         }
         // The admitted commit settles, and whoever waits for the line is refused.
         drop(self.line.lock().await);
-        self.store.release().await.or_else(|error| if matches!(error, StorageError::Closed) { Ok(()) } else { Err(CloseError(error)) })
+        self.store
+            .release()
+            .await
+            .or_else(|error| if matches!(error, StorageError::Closed) { Ok(()) } else { Err(CloseError::Storage(error)) })
     }
 }
 
@@ -313,6 +323,10 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.observers.end_all(&WatchEnd::SessionClosed);
     }
+}
+
+fn panicked() -> StorageError {
+    StorageError::failed("publish a commit", std::io::Error::other("a listener of commits panicked"))
 }
 
 /// Why the session takes no work.

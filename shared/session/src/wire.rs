@@ -7,3 +7,8 @@ use serde::{Deserialize, Deserializer};
 pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(deserializer).map(Some)
 }
+
+/// Reads a list for which `null` stands when it is empty.
+pub(crate) fn null_as_empty<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}

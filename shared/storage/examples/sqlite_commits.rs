@@ -121,9 +121,6 @@ fn step(next_id: i64) -> Vec<Write> {
     vec![
         Write::Entry(Box::new(entry)),
         Write::Task(Box::new(task)),
-        Write::DocumentChange {
-            id: Id::new(2).expect("an id"),
-            content: DocumentContent::Delta { version: 1, ops: ops.into() },
-        },
+        Write::DocumentChange { id: Id::new(2).expect("an id"), content: DocumentContent::Delta { version: 1, ops: ops.into() } },
     ]
 }

@@ -17,17 +17,21 @@ mod admin;
 mod errors;
 mod export;
 mod group;
+#[cfg(test)]
+mod group_tests;
 mod import;
 mod lock;
 mod maintain;
-mod pool;
 #[cfg(test)]
 mod plans;
+mod pool;
 mod read;
 mod rows;
 mod schema;
 mod session;
 mod sql;
+#[cfg(test)]
+mod store_tests;
 mod tables;
 mod texts;
 mod writer;
@@ -84,11 +88,14 @@ pub struct SqliteOptions {
     pub partitions: Option<PartitionCount>,
     /// How many reads run at the same time; at least one.
     pub readers: usize,
+    /// About how many rows of document content that became unnecessary leave the file with each group of commits, so that it does not grow
+    /// between calls of [`Store::maintain`]; 0 leaves them all to those calls.
+    pub reclaim_rows: u32,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { durability: Durability::default(), partitions: None, readers: 4 }
+        Self { durability: Durability::default(), partitions: None, readers: 4, reclaim_rows: 64 }
     }
 }
 
@@ -126,17 +133,18 @@ impl SqliteStore {
         if path.metadata().is_ok_and(|file| file.permissions().readonly()) {
             return Err(OpenError::ReadOnly(path.to_owned()).at(path));
         }
-        let connection = schema::writer(path, options.durability).map_err(|error| place.unopened(error))?;
-        let partitions = schema::check(&connection, &place)?;
+        // Looked at first, since the writer's settings change the file, and this may be another application's.
+        let partitions = schema::reader(path).map_err(|error| place.unopened(error)).and_then(|file| schema::check(&file, &place))?;
         if let Some(asked) = options.partitions.filter(|asked| *asked != partitions) {
             let (stored, asked) = (partitions.get(), asked.get());
             return Err(OpenError::Partitions { file: path.to_owned(), stored, asked }.at(path));
         }
+        let connection = schema::writer(path, options.durability).map_err(|error| place.unopened(error))?;
         // Fails here and not at the first commit where the file system forbids to write.
         group::execute(&connection, group::BEGIN).map_err(|error| place.unopened(error))?;
         group::execute(&connection, "ROLLBACK").map_err(|error| place.unopened(error))?;
         let (imports, exports) = (Imports::default(), Exports::default());
-        let writer = Writer::new(place.clone(), partitions, options.durability, connection, imports.clone(), exports.clone());
+        let writer = Writer::new(place.clone(), partitions, options, connection, imports.clone(), exports.clone());
         let queue = writer.start(lock).map_err(|error| OpenError::io(path, error).at(path))?;
         let pool = Arc::new(Pool::new(place.clone(), options.readers));
         Ok(Self(Arc::new(Shared { place, partitions, pool, queue: Some(queue), imports, exports })))
@@ -155,7 +163,7 @@ impl SqliteStore {
         match path.metadata() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(OpenError::Missing(path.to_owned()).at(path)),
             Err(error) => return Err(OpenError::io(path, error).at(path)),
-            Ok(file) => not_empty(&place, file.len())?,
+            Ok(file) => schema::whole(&place, file.len())?,
         }
         let connection = schema::reader(path).map_err(|error| place.unopened(error))?;
         let partitions = schema::check(&connection, &place)?;
@@ -181,9 +189,8 @@ impl SqliteStore {
 
     /// A session that is not being deleted.
     async fn find(&self, id: SessionId) -> Answer<Option<Session>> {
-        let session = self.0.pool.read(move |connection, place| {
-            one(connection, place, "a session", sql::SESSION, [id.as_bytes()], rows::session)
-        });
+        let session =
+            self.0.pool.read(move |connection, place| one(connection, place, "a session", sql::SESSION, [id.as_bytes()], rows::session));
         Ok(session.await?.filter(|session| session.record.state != SessionState::Deleting))
     }
 }
@@ -199,18 +206,10 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 fn present(place: &Place, partitions: Option<PartitionCount>) -> Result<(), StorageError> {
     let path = &*place.0;
     match path.metadata() {
-        Ok(file) => not_empty(place, file.len()),
+        Ok(file) => schema::whole(place, file.len()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => schema::create(place, partitions.unwrap_or_default()),
         Err(error) => Err(OpenError::io(path, error).at(path)),
     }
-}
-
-/// A new store never is an empty file, but SQLite would take one for a new database.
-fn not_empty(place: &Place, length: u64) -> Result<(), StorageError> {
-    if length > 0 {
-        return Ok(());
-    }
-    Err(place.corrupt("the file", "it is empty (where nothing was ever stored in it, remove it and a new store is made)").into())
 }
 
 impl Store for SqliteStore {
@@ -332,7 +331,13 @@ impl Store for SqliteStore {
     }
 }
 
-fn sessions(connection: &Connection, place: &Place, query: &SessionQuery, limit: u32, cursor: Option<&Cursor>) -> Answer<Page<SessionRecord>> {
+fn sessions(
+    connection: &Connection,
+    place: &Place,
+    query: &SessionQuery,
+    limit: u32,
+    cursor: Option<&Cursor>,
+) -> Answer<Page<SessionRecord>> {
     let after: Option<SessionId> = read_cursor("sessions", cursor)?;
     // An empty key is below all ids.
     let after = after.map_or(Vec::new(), |id| id.as_bytes().to_vec());
@@ -369,7 +374,8 @@ fn due(
         let full = earliest.len() >= wanted as usize;
         let until = earliest.peek().filter(|_| full).map_or(until, |latest| latest.0.min(until));
         let params = (partition, at, &id, until.0, wanted);
-        let wakes = all(connection, place, "a wake time", sql::WAKE_DUE, params, |row| Ok(Ok((Millis(row.get(1)?), rows::session_id(row, 0)?))))?;
+        let wakes =
+            all(connection, place, "a wake time", sql::WAKE_DUE, params, |row| Ok(Ok((Millis(row.get(1)?), rows::session_id(row, 0)?))))?;
         for wake in wakes {
             earliest.push(wake);
             if earliest.len() > wanted as usize {

@@ -1,5 +1,7 @@
 //! Random programs of batches, valid and invalid, on one store against another: the same outcomes and the same reads.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 #[path = "programs/program.rs"]
 mod program;
 

@@ -31,5 +31,9 @@ mod access;
 mod forks;
 #[path = "session/history.rs"]
 mod history;
+#[path = "session/line.rs"]
+mod line;
+#[path = "session/tables.rs"]
+mod tables;
 #[path = "session/watches.rs"]
 mod watches;

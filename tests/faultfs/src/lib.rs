@@ -97,9 +97,7 @@ pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     // SAFETY: the caller passes a C string.
     let name = unsafe { CStr::from_ptr(path) };
     // SAFETY: the same pointer.
-    call::whole(&Call::of_path(c"unlink", name), || unsafe {
-        libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, path, 0) as c_int
-    })
+    call::whole(&Call::of_path(c"unlink", name), || unsafe { libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, path, 0) as c_int })
 }
 
 /// Replaces `rename(2)`.

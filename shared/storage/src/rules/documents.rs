@@ -34,11 +34,7 @@ impl<'c> Documents<'c> {
                     copies.push(copy);
                 }
                 Write::DocumentChange { id, content } => documents.change(*id, content)?,
-                Write::DocumentRetire(id) => {
-                    if !documents.retired.insert(*id) {
-                        return Err(Rejection::Repeated { id: id.get() }.into());
-                    }
-                }
+                Write::DocumentRetire(id) => documents.retire(*id)?,
                 _ => {}
             }
         }
@@ -66,6 +62,10 @@ impl<'c> Documents<'c> {
             return Err(Rejection::Repeated { id: id.get() });
         }
         Ok(())
+    }
+
+    fn retire(&mut self, id: DocumentId) -> Result<(), Rejection> {
+        if self.retired.insert(id) { Ok(()) } else { Err(Rejection::Repeated { id: id.get() }) }
     }
 
     fn copied(&self, tables: &mut impl Tables, copy: &DocumentCopy) -> Found<DocumentContent> {
@@ -110,10 +110,10 @@ impl<'c> Documents<'c> {
 
     fn apply_change(&self, tables: &mut impl Tables, id: DocumentId, content: &DocumentContent) -> Found<DocumentRecord> {
         let DocumentState { record, version: stored } = alive(tables, id)?;
-        if let (DocumentContent::Delta { version: delta, .. }, Some(stored)) = (content, stored) {
-            if *delta != stored {
-                return Err(Rejection::VersionTransition { id: id.get(), stored, delta: *delta }.into());
-            }
+        if let (DocumentContent::Delta { version: delta, .. }, Some(stored)) = (content, stored)
+            && *delta != stored
+        {
+            return Err(Rejection::VersionTransition { id: id.get(), stored, delta: *delta }.into());
         }
         tables.put_content(&record, self.seq, content)?;
         Ok(record)

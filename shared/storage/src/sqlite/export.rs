@@ -66,7 +66,11 @@ impl Exports {
 }
 
 /// Starts an export.
-pub(super) async fn export(pool: Arc<Pool>, exports: Exports, id: SessionId) -> Answer<BoxStream<'static, Result<ExportLine, StorageError>>> {
+pub(super) async fn export(
+    pool: Arc<Pool>,
+    exports: Exports,
+    id: SessionId,
+) -> Answer<BoxStream<'static, Result<ExportLine, StorageError>>> {
     pool.check()?;
     let place = pool.place().clone();
     let begun = blocking(&place, {
@@ -231,6 +235,14 @@ impl Lines {
                 })?;
                 last.map_or(Stage::Contents(0), Stage::Documents)
             }
+            rest => self.step_after_documents(connection, rest)?,
+        };
+        Ok(next)
+    }
+
+    fn step_after_documents(&mut self, connection: &Connection, stage: Stage) -> Answer<Stage> {
+        let n = self.n;
+        let next = match stage {
             Stage::Contents(after) => self.next_document(connection, after)?,
             Stage::Content(document, after) => {
                 let last = self.rows(connection, sql::CONTENT_UP, (n, document, after, PAGE_LINES), |row| {
@@ -255,7 +267,7 @@ impl Lines {
                     }
                 }
             }
-            Stage::End => Stage::End,
+            other => other,
         };
         Ok(next)
     }

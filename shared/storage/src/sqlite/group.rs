@@ -1,7 +1,8 @@
 //! One group: the work of many sessions in one SQL transaction.
 //!
-//! A unit that fails is undone by its savepoint. Where SQLite ended the whole transaction the others are done again without it. A COMMIT
-//! that fails is settled in three steps, see [`Writer::settle`].
+//! A unit that fails before it wrote anything leaves nothing to undo, and that is nearly every refusal. Where one fails later, the group is
+//! done again with a savepoint for each unit: savepoints for every group would cost a tenth of its time. Where SQLite ended the whole
+//! transaction the others are done again without the unit. A COMMIT that fails is settled in three steps, see [`Writer::settle`].
 
 use picofleet_session::storage::StorageError;
 use rusqlite::Connection;
@@ -14,12 +15,20 @@ use super::tables::{Mark, Tx};
 use super::writer::{Unit, Writer};
 use crate::tables::Found;
 
-/// How many rows that became unnecessary leave with each group and, besides, with each of its units. A unit brings at most a base after a
-/// chain of deltas that units brought before, so the queue does not grow for ever.
-const RECLAIM_ROWS: u32 = 64;
+/// How many rows that became unnecessary leave with a group for each of its units, besides the configured ones. A unit brings rows one by
+/// one, so on the average this is more than what becomes unnecessary.
 const RECLAIM_ROWS_PER_UNIT: u32 = 4;
 
 type Outcome = Result<(), StorageError>;
+
+/// How a group is done.
+#[derive(Clone, Copy)]
+struct How {
+    /// Each unit has a savepoint.
+    save: bool,
+    /// Content that became unnecessary is removed.
+    reclaim: bool,
+}
 
 /// What became of an attempt.
 enum Attempt {
@@ -27,8 +36,8 @@ enum Attempt {
     Landed(Vec<Outcome>),
     /// Nothing is in the file. This unit ended the transaction with this error; the others can be done again.
     Without(usize, StorageError),
-    /// Nothing is in the file, since the removal of unnecessary content ended the transaction. The units can be done without it.
-    WithoutReclaim,
+    /// Nothing is in the file. The units can be done again in this way.
+    Again(How),
     /// Nothing is in the file. Smaller groups may succeed.
     Absent(rusqlite::Error),
     /// Nothing is in the file and nothing was tried: the file can't be written at all.
@@ -42,12 +51,12 @@ impl Writer {
     pub(super) fn group(&mut self, units: Vec<Box<dyn Unit>>) {
         // Halves of a group that failed as a whole wait here, the earliest on top.
         let mut rest = vec![units];
-        let mut reclaim = true;
+        let mut how = How { save: false, reclaim: true };
         while let Some(mut units) = rest.pop() {
             if units.is_empty() {
                 continue;
             }
-            match self.attempt(&mut units, reclaim) {
+            match self.attempt(&mut units, how) {
                 Attempt::Landed(outcomes) => {
                     for (unit, outcome) in units.into_iter().zip(outcomes) {
                         unit.settle(outcome);
@@ -57,8 +66,8 @@ impl Writer {
                     units.remove(index).settle(Err(error));
                     rest.push(units);
                 }
-                Attempt::WithoutReclaim => {
-                    reclaim = false;
+                Attempt::Again(other) => {
+                    how = other;
                     rest.push(units);
                 }
                 Attempt::Absent(error) if units.len() == 1 => self.refuse(units, error),
@@ -87,12 +96,12 @@ impl Writer {
         }
     }
 
-    fn attempt(&mut self, units: &mut [Box<dyn Unit>], reclaim: bool) -> Attempt {
+    fn attempt(&mut self, units: &mut [Box<dyn Unit>], how: How) -> Attempt {
         let connection = match self.take_connection() {
             Ok(connection) => connection,
             Err(error) => return Attempt::Unable(error),
         };
-        let attempt = self.attempt_on(&connection, units, reclaim);
+        let attempt = self.attempt_on(&connection, units, how);
         if let Attempt::Unknown(..) = attempt {
             // Its view of the log may be another than the file's.
             return attempt;
@@ -101,16 +110,22 @@ impl Writer {
         attempt
     }
 
-    fn attempt_on(&mut self, connection: &Connection, units: &mut [Box<dyn Unit>], reclaim: bool) -> Attempt {
+    fn attempt_on(&mut self, connection: &Connection, units: &mut [Box<dyn Unit>], how: How) -> Attempt {
         if let Err(error) = execute(connection, BEGIN) {
             return Attempt::Unable(error);
         }
         let place = self.place.clone();
         let mut tx = Tx::new(connection, &place, self.partitions);
+        let before = connection.total_changes();
         let mut outcomes = Vec::with_capacity(units.len());
         for (index, unit) in units.iter_mut().enumerate() {
-            match guarded(&mut tx, |tx| unit.run(tx)) {
+            let guarded = if how.save { guarded(&mut tx, |tx| unit.run(tx)) } else { checked(&mut tx, |tx| unit.run(tx)) };
+            match guarded {
                 Guarded::Kept(outcome) => outcomes.push(outcome),
+                Guarded::Half => {
+                    undo(connection);
+                    return Attempt::Again(How { save: true, ..how });
+                }
                 Guarded::Lost(error) => {
                     undo(connection);
                     return Attempt::Without(index, error);
@@ -118,19 +133,25 @@ impl Writer {
             }
         }
         self.reclaim.due |= tx.reclaimable;
-        if reclaim && self.reclaim.due {
-            let budget = RECLAIM_ROWS + RECLAIM_ROWS_PER_UNIT * u32::try_from(units.len()).unwrap_or(0);
+        let reclaimed = how.reclaim && self.reclaim.due && self.options.reclaim_rows > 0;
+        if reclaimed {
+            let budget = self.options.reclaim_rows + RECLAIM_ROWS_PER_UNIT * u32::try_from(units.len()).unwrap_or(0);
             let reclaim = &mut self.reclaim;
             match guarded(&mut tx, |tx| maintain::reclaim(tx, reclaim, budget).map(drop)) {
                 // It has time: a later group or maintenance does it.
                 Guarded::Kept(Err(error)) => tracing::warn!(store = %place.name(), %error, "removal of unnecessary content put off"),
-                Guarded::Kept(Ok(())) => {}
+                Guarded::Kept(Ok(())) | Guarded::Half => {}
                 Guarded::Lost(error) => {
                     tracing::warn!(store = %place.name(), %error, "removal of unnecessary content put off");
                     undo(connection);
-                    return Attempt::WithoutReclaim;
+                    return Attempt::Again(How { reclaim: false, ..how });
                 }
             }
+        }
+        if connection.total_changes() == before || (outcomes.iter().all(Result::is_err) && !reclaimed) {
+            // There is nothing to write, or only what was undone.
+            undo(connection);
+            return Attempt::Landed(outcomes);
         }
         let marks = std::mem::take(&mut tx.marks);
         match execute(connection, COMMIT) {
@@ -157,7 +178,7 @@ impl Writer {
         if nothing_landed(&error) {
             return Attempt::Absent(error);
         }
-        let settled = schema::writer(&self.place.0, self.durability).and_then(|fresh| {
+        let settled = schema::writer(&self.place.0, self.options.durability).and_then(|fresh| {
             execute(&fresh, BEGIN)?;
             let seen = landed(&fresh, marks)?;
             execute(&fresh, sql::SETTLE)?;
@@ -219,10 +240,10 @@ pub(super) fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()
 
 /// Ends the transaction without effect. SQLite has often done so itself; then there is nothing left to do.
 fn undo(connection: &Connection) {
-    if !connection.is_autocommit() {
-        if let Err(error) = execute(connection, ROLLBACK) {
-            tracing::error!(%error, "a transaction could not be rolled back");
-        }
+    if !connection.is_autocommit()
+        && let Err(error) = execute(connection, ROLLBACK)
+    {
+        tracing::error!(%error, "a transaction could not be rolled back");
     }
 }
 
@@ -230,8 +251,22 @@ fn undo(connection: &Connection) {
 enum Guarded {
     /// The transaction goes on, with the work or without any of it.
     Kept(Outcome),
+    /// The transaction goes on, with a part of the work in it.
+    Half,
     /// The transaction is over.
     Lost(StorageError),
+}
+
+/// Does a piece of work that mostly fails before it writes.
+fn checked(tx: &mut Tx<'_>, work: impl FnOnce(&mut Tx<'_>) -> Outcome) -> Guarded {
+    let connection = tx.connection;
+    let changes = connection.total_changes();
+    match work(tx) {
+        Ok(()) => Guarded::Kept(Ok(())),
+        Err(error) if connection.is_autocommit() => Guarded::Lost(error),
+        Err(error) if connection.total_changes() == changes => Guarded::Kept(Err(error)),
+        Err(_) => Guarded::Half,
+    }
 }
 
 /// Does a piece of work that leaves nothing where it fails.

@@ -15,7 +15,16 @@ use super::errors::OpenError;
 /// never removed, since another process may be about to lock it.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that another thread is just starting has the descriptor until it runs its program.
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "lock of a store not released before its file is closed");
+        }
+    }
 }
 
 impl Lock {
@@ -39,6 +48,6 @@ impl Lock {
         if let Err(error) = written {
             tracing::warn!(path = %path.display(), %error, "process id not written to the lock file");
         }
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }

@@ -171,7 +171,8 @@ impl Step<'_, '_> {
 
     /// Commit rows that are both far behind and old. Whether the round is over.
     fn commits(&mut self, round: &mut Round) -> Found<bool> {
-        let sessions = self.tx.all(sql::SESSION_WALK, (&round.after, STEP_SESSIONS), |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+        let sessions =
+            self.tx.all(sql::SESSION_WALK, (&round.after, STEP_SESSIONS), |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
         let last = sessions.len() < STEP_SESSIONS as usize;
         for (n, id) in sessions {
             if self.left == 0 {
@@ -179,11 +180,11 @@ impl Step<'_, '_> {
             }
             if let Some(head) = self.tx.head(n)? {
                 let below = head.seq.0 - COMMITS_KEPT + 1;
-                let oldest = self.tx.all(sql::COMMITS_OLDEST, (n, below, self.left), |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
-                })?;
+                let oldest =
+                    self.tx.all(sql::COMMITS_OLDEST, (n, below, self.left), |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
                 let now = self.now.0;
-                let old: Vec<i64> = oldest.into_iter().take_while(|(_, at)| now.saturating_sub(*at) > COMMIT_AGE).map(|(seq, _)| seq).collect();
+                let old: Vec<i64> =
+                    oldest.into_iter().take_while(|(_, at)| now.saturating_sub(*at) > COMMIT_AGE).map(|(seq, _)| seq).collect();
                 if let (Some(first), Some(last)) = (old.first(), old.last()) {
                     let removed = self.tx.run(sql::COMMITS_REMOVE, (n, first, last))?;
                     self.spend(removed);

@@ -89,7 +89,8 @@ pub(super) fn snapshot<T>(
     place: &Place,
     read: impl FnOnce(&Connection) -> Result<T, StorageError>,
 ) -> Result<T, StorageError> {
-    let run = |sql| connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(|error| place.failed("read", error));
+    let run =
+        |sql| connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(|error| place.failed("read", error));
     run("BEGIN")?;
     let result = read(connection);
     // A read leaves nothing behind that could fail to be written.

@@ -224,7 +224,12 @@ pub(super) fn one_more(limit: u32) -> u32 {
     u32::try_from(page_size(limit)).unwrap_or(u32::MAX - 1) + 1
 }
 
-pub(super) fn paged<T, K: crate::rules::CursorKey>(scan: &'static str, limit: u32, items: Vec<T>, key: impl Fn(&T) -> K) -> Answer<Page<T>> {
+pub(super) fn paged<T, K: crate::rules::CursorKey>(
+    scan: &'static str,
+    limit: u32,
+    items: Vec<T>,
+    key: impl Fn(&T) -> K,
+) -> Answer<Page<T>> {
     page(scan, limit, items.into_iter().map(Ok), key)
 }
 

@@ -8,8 +8,8 @@ use picofleet_session::storage::{
     SessionReader, SessionStore, StorageError, SubmissionQuery, TaskQuery,
 };
 use picofleet_session::{
-    ConversationId, ConversationRecord, DocumentAddress, DocumentId, DocumentRecord, EntryId, EntryRecord, InvocationRow, Millis, Point, Seq,
-    SessionId, StoredDocument, SubmissionId, SubmissionRecord, TaskId, TaskRecord,
+    ConversationId, ConversationRecord, DocumentAddress, DocumentId, DocumentRecord, EntryId, EntryRecord, InvocationRow, Millis, Point,
+    Seq, SessionId, StoredDocument, SubmissionId, SubmissionRecord, TaskId, TaskRecord,
 };
 use tokio::sync::{oneshot, watch};
 

@@ -54,7 +54,13 @@ impl<'c> Tx<'c> {
     }
 
     /// The first row of a query.
-    pub(super) fn one<T>(&mut self, what: &str, sql: &str, params: impl Params, read: impl FnOnce(&Row<'_>) -> Read<T>) -> Found<Option<T>> {
+    pub(super) fn one<T>(
+        &mut self,
+        what: &str,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> Read<T>,
+    ) -> Found<Option<T>> {
         let result = self.connection.prepare_cached(sql).and_then(|mut statement| statement.query_row(params, read).optional());
         match result {
             Ok(row) => row.transpose().map_err(|why| self.place.corrupt(what, why).into()),

@@ -10,7 +10,7 @@ use picofleet_session::storage::{Rejection, StorageError};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::Durability;
+use super::SqliteOptions;
 use super::errors::Place;
 use super::export::Exports;
 use super::lock::Lock;
@@ -89,7 +89,10 @@ impl Queue {
     }
 
     /// Does a piece of work in a group.
-    pub(super) async fn unit<T: Send + 'static>(&self, work: impl FnMut(&mut Tx<'_>) -> Found<T> + Send + 'static) -> Result<T, StorageError> {
+    pub(super) async fn unit<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&mut Tx<'_>) -> Found<T> + Send + 'static,
+    ) -> Result<T, StorageError> {
         let (answer, answered) = oneshot::channel();
         self.send(Box::new(Work { work, done: None, answer }));
         answered.await.unwrap_or_else(|_| Err(StorageError::lost()))
@@ -165,7 +168,7 @@ pub(super) type Imports = Arc<Mutex<HashSet<i64>>>;
 pub(super) struct Writer {
     pub(super) place: Place,
     pub(super) partitions: PartitionCount,
-    pub(super) durability: Durability,
+    pub(super) options: SqliteOptions,
     /// `None` after a failure that the next work answers with a fresh connection.
     connection: Option<Connection>,
     pub(super) reclaim: Reclaim,
@@ -181,13 +184,24 @@ impl Writer {
     pub(super) fn new(
         place: Place,
         partitions: PartitionCount,
-        durability: Durability,
+        options: SqliteOptions,
         connection: Connection,
         imports: Imports,
         exports: Exports,
     ) -> Self {
         let (reclaim, round) = (Reclaim::default(), Round::default());
-        Self { place, partitions, durability, connection: Some(connection), reclaim, round, imports, exports, groups: 0, queued: Arc::default() }
+        Self {
+            place,
+            partitions,
+            options,
+            connection: Some(connection),
+            reclaim,
+            round,
+            imports,
+            exports,
+            groups: 0,
+            queued: Arc::default(),
+        }
     }
 
     /// Starts the thread. It holds the lock as long as it runs.
@@ -253,7 +267,7 @@ impl Writer {
     pub(super) fn take_connection(&mut self) -> rusqlite::Result<Connection> {
         match self.connection.take() {
             Some(connection) => Ok(connection),
-            None => schema::writer(&self.place.0, self.durability),
+            None => schema::writer(&self.place.0, self.options.durability),
         }
     }
 
@@ -261,5 +275,11 @@ impl Writer {
         if connection.is_autocommit() {
             self.connection = Some(connection);
         }
+    }
+
+    /// As it is, for tests of what a broken connection does.
+    #[cfg(test)]
+    pub(super) fn force_connection(&mut self, connection: Connection) {
+        self.connection = Some(connection);
     }
 }

@@ -12,14 +12,14 @@ use picofleet_storage::conformance::records::{cid, did, eid, entry_record, sid, 
 use proptest::prelude::*;
 
 /// The request keys and request ids that programs use.
-pub const KEYS: [&str; 3] = ["a", "b", "__proto__"];
+pub(crate) const KEYS: [&str; 3] = ["a", "b", "__proto__"];
 
 /// What is done, step by step.
 #[derive(Clone, Debug)]
-pub struct Program(pub Vec<Step>);
+pub(crate) struct Program(pub(crate) Vec<Step>);
 
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     Batch { expect: Expect, commits: Vec<Vec<Command>> },
     Reopen,
     Maintain,
@@ -27,14 +27,14 @@ pub enum Step {
 
 /// Which predecessor a batch names.
 #[derive(Clone, Copy, Debug)]
-pub enum Expect {
+pub(crate) enum Expect {
     Right,
     Earlier,
     OtherToken,
 }
 
 impl Expect {
-    pub fn on(self, head: &Head) -> (Seq, CommitToken) {
+    pub(crate) fn on(self, head: &Head) -> (Seq, CommitToken) {
         match self {
             Self::Right => (head.seq, head.token),
             Self::Earlier => (Seq(head.seq.0 - 1), head.token),
@@ -45,13 +45,13 @@ impl Expect {
 
 /// The id of a record: mostly a new one, sometimes one that is taken or was never minted.
 #[derive(Clone, Copy, Debug)]
-pub enum New {
+pub(crate) enum New {
     Mint,
     Any(u8),
 }
 
 #[derive(Clone, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     Conversation { id: New, parent: Option<(u8, u8)>, owner: Option<u8> },
     Entry { id: New, conversation: u8, head: Option<u8> },
     Task { id: Option<u8>, any: New, conversation: u8, kind: u8, owned: bool, state: u8, flags: (bool, bool) },
@@ -67,13 +67,13 @@ pub enum Command {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Document {
+pub(crate) struct Document {
     kind: u8,
     key: Option<u8>,
     place: u8,
 }
 
-pub fn program() -> impl Strategy<Value = Program> {
+pub(crate) fn program() -> impl Strategy<Value = Program> {
     let expect = prop_oneof![40 => Just(Expect::Right), 1 => Just(Expect::Earlier), 1 => Just(Expect::OtherToken)];
     let commits = prop::collection::vec(prop::collection::vec(command(), 0..5), 1..4);
     let batch = (expect, commits).prop_map(|(expect, commits)| Step::Batch { expect, commits });
@@ -116,7 +116,7 @@ fn command() -> impl Strategy<Value = Command> {
 
 /// What a program knows of the session that it works on.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub(crate) struct Known {
     next_id: i64,
     conversations: Vec<i64>,
     entries: Vec<i64>,
@@ -131,18 +131,18 @@ fn pick<T>(items: &[T], choice: u8) -> Option<&T> {
 }
 
 impl Known {
-    pub fn new(next_id: i64) -> Self {
+    pub(crate) fn new(next_id: i64) -> Self {
         Self { next_id, conversations: vec![1], entries: vec![], tasks: vec![], submissions: vec![], documents: vec![], tokens: 100 }
     }
 
     /// The commit that makes the root conversation.
-    pub fn root(&self) -> Commit {
+    pub(crate) fn root(&self) -> Commit {
         let root = ConversationRecord { id: cid(1), parent: None, owner: None };
         Commit { token: CommitToken::from_bits(7), at: NOW, next_id: self.next_id, writes: vec![Write::Conversation(root)] }
     }
 
     /// The commits, and what is known once they landed.
-    pub fn resolve(&mut self, commits: &[Vec<Command>], head: Seq) -> (Vec<Commit>, Known) {
+    pub(crate) fn resolve(&mut self, commits: &[Vec<Command>], head: Seq) -> (Vec<Commit>, Known) {
         self.tokens += 100;
         let mut after = self.clone();
         let commits = commits.iter().map(|commands| after.commit(commands, head)).collect();

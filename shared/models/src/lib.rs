@@ -1,0 +1,41 @@
+//! What the harness takes from pi-ai, exact to the wire: models and their limits and prices, how a failed answer is
+//! classified, how tokens are estimated, how system messages are replayed, how messages and tool arguments are prepared.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`model`] | a model, its thinking levels, prices and output limit |
+//! | [`classify`] | context overflow, transient errors, length stops that can be continued |
+//! | [`retry`] | the policy and the delay before an attempt |
+//! | [`estimate`] | tokens of messages and of a context |
+//! | [`transcript`] | replay of system messages: prompt, sections, tools |
+//! | [`transform`] | messages made fit for one model |
+//! | [`arguments`] | argument text of tool calls, whole and while it streams; JSON of providers |
+//! | [`validate`] | tool arguments against their schema |
+//! | [`provider`] | a request, its stream of events, the trait of providers |
+//! | [`scripted`] | the provider that plays a script |
+//! | [`sanitize`], [`hash`], [`js`] | unpaired surrogates, the short hash, JSON text as JavaScript writes it |
+//!
+//! All but the providers are pure functions that keep pi-ai's names in snake case. `facts/pi-ai.md` states the rules and
+//! `tests/vectors/pi-ai-*.jsonl` holds the results that they must give.
+//!
+//! Architecture invariants:
+//!
+//! - The crate knows messages and models. It knows no session, task, storage, harness or tool.
+//! - The pure modules read no clock, environment, file or network and start no task; time comes in as an argument.
+//! - A provider tells its failures as the last event of its stream; it never panics and never ends a stream silently.
+//! - Input from providers, models and tool servers is hostile: nothing here panics, recurses without a bound or needs
+//!   time that is not bounded by the size of its input, save where a constant names the bound.
+
+pub mod arguments;
+pub mod classify;
+pub mod estimate;
+pub mod hash;
+pub mod js;
+pub mod model;
+pub mod provider;
+pub mod retry;
+pub mod sanitize;
+pub mod scripted;
+pub mod transcript;
+pub mod transform;
+pub mod validate;
