@@ -10,6 +10,7 @@ pub mod kinds;
 pub mod line;
 pub mod live;
 pub mod ownership;
+pub mod prompt;
 mod run;
 pub mod step;
 pub mod submission;
