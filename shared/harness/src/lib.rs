@@ -4,6 +4,7 @@
 //! transaction and nothing else: no clock, no registry, no model, no randomness. The step and the plan are pure functions.
 
 pub mod config;
+pub mod effects;
 pub mod generation;
 pub mod inbox;
 pub mod kinds;
@@ -11,10 +12,13 @@ pub mod line;
 pub mod live;
 pub mod ownership;
 pub mod prompt;
+pub mod registry;
 mod run;
 pub mod step;
 pub mod submission;
 pub mod task;
 pub mod tool;
+pub mod tools;
+pub mod transport;
 pub mod usage;
 pub mod wire;

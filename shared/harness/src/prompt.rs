@@ -38,7 +38,9 @@ pub fn plan(view: &ContextView, desired: &Desired) -> Vec<PlannedSystem> {
 pub fn shown_sections(messages: &[Message]) -> Vec<(String, String)> {
     let sections = get_current_system_message(messages).and_then(|message| message.sections);
     let sections = sections.as_ref().and_then(Json::as_object);
-    let shown = sections.into_iter().flat_map(|sections| sections.iter().map(|(key, text)| (key.to_owned(), text.as_str().map(|t| t.into_owned()))));
+    let shown = sections
+        .into_iter()
+        .flat_map(|sections| sections.iter().map(|(key, text)| (key.to_owned(), text.as_str().map(|t| t.into_owned()))));
     shown.filter_map(|(key, text)| Some((key, text?))).collect()
 }
 
@@ -71,17 +73,14 @@ fn patch(sections: Vec<Section>) -> SystemMessage {
 }
 
 fn with_tools(message: SystemMessage, removed: Vec<ToolReference>, added: Vec<ToolDeclaration>) -> SystemMessage {
-    SystemMessage {
-        tools_removed: (!removed.is_empty()).then_some(removed),
-        tools_added: (!added.is_empty()).then_some(added),
-        ..message
-    }
+    SystemMessage { tools_removed: (!removed.is_empty()).then_some(removed), tools_added: (!added.is_empty()).then_some(added), ..message }
 }
 
 /// The minimal patch where it keeps the order; else everything is removed and added again, in two messages.
 fn section_changes(shown: &[(String, String)], desired: &[(String, String)]) -> Vec<SystemMessage> {
     let text_of = |sections: &[(String, String)], key: &str| sections.iter().find(|(other, _)| other == key).map(|(_, text)| text.clone());
-    let mut changes: Vec<Section> = shown.iter().filter(|(key, _)| text_of(desired, key).is_none()).map(|(key, _)| (key.clone(), None)).collect();
+    let mut changes: Vec<Section> =
+        shown.iter().filter(|(key, _)| text_of(desired, key).is_none()).map(|(key, _)| (key.clone(), None)).collect();
     let new = desired.iter().filter(|(key, text)| text_of(shown, key).as_ref() != Some(text));
     changes.extend(new.map(|(key, text)| (key.clone(), Some(text.clone()))));
     // A patch keeps retained sections where they are and appends new ones.
@@ -95,7 +94,9 @@ fn section_changes(shown: &[(String, String)], desired: &[(String, String)]) -> 
 
 /// Removals come before additions in a message; retained tools keep their place and additions go last.
 fn tool_changes(shown: &[ToolDeclaration], desired: &[ToolDeclaration]) -> (Vec<ToolReference>, Vec<ToolDeclaration>) {
-    let same = |tool: &ToolDeclaration, list: &[ToolDeclaration]| list.iter().any(|other| other.name == tool.name && declarations_equal(other, tool));
+    let same = |tool: &ToolDeclaration, list: &[ToolDeclaration]| {
+        list.iter().any(|other| other.name == tool.name && declarations_equal(other, tool))
+    };
     let reference = |tool: &ToolDeclaration| ToolReference { name: tool.name.clone() };
     let removed: Vec<ToolReference> = shown.iter().filter(|tool| !same(tool, desired)).map(reference).collect();
     let added: Vec<ToolDeclaration> = desired.iter().filter(|tool| !same(tool, shown)).cloned().collect();
@@ -113,7 +114,12 @@ mod tests {
     use super::*;
 
     fn tool(name: &str, description: &str) -> ToolDeclaration {
-        ToolDeclaration { name: name.into(), description: description.into(), parameters: Json::object::<&str, Json>([]), constrained_sampling: None }
+        ToolDeclaration {
+            name: name.into(),
+            description: description.into(),
+            parameters: Json::object::<&str, Json>([]),
+            constrained_sampling: None,
+        }
     }
 
     fn desired(sections: &[(&str, &str)], tools: &[ToolDeclaration]) -> Desired {
@@ -143,7 +149,10 @@ mod tests {
             let planned = plan(&self.view(), desired);
             let mut texts = Vec::new();
             for planned in planned {
-                let edits = planned.omits.iter().map(|id| picofleet_session::ContextEdit { target: *id, action: picofleet_session::EditAction::Omit });
+                let edits = planned
+                    .omits
+                    .iter()
+                    .map(|id| picofleet_session::ContextEdit { target: *id, action: picofleet_session::EditAction::Omit });
                 let edits: Vec<_> = edits.collect();
                 texts.push(Json::from_serde(&planned.message).unwrap().to_string());
                 let edits = (!edits.is_empty()).then_some(edits);
@@ -174,7 +183,10 @@ mod tests {
         let texts = transcript.step(&desired(&[("b", "1"), ("a", "1")], &[]));
         assert_eq!(
             texts,
-            [r#"{"content":"","sections":{"a":null,"b":null},"timestamp":0}"#, r#"{"content":"","sections":{"b":"1","a":"1"},"timestamp":0}"#]
+            [
+                r#"{"content":"","sections":{"a":null,"b":null},"timestamp":0}"#,
+                r#"{"content":"","sections":{"b":"1","a":"1"},"timestamp":0}"#
+            ]
         );
         assert_eq!(transcript.step(&desired(&[("b", "1"), ("m", "1"), ("a", "1")], &[])).len(), 2, "an addition in the middle");
     }

@@ -1,0 +1,216 @@
+//! The phases of a generation (section 8.3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use picofleet_models::classify::is_retryable_assistant_error;
+use picofleet_models::model::{Model, ThinkingLevel};
+use picofleet_models::provider::{Context, Provider, StreamEvent, StreamOptions};
+use picofleet_models::transcript::{get_current_tools, to_tool_declaration};
+use picofleet_session::message::{AssistantMessage, Message, StopReason};
+use picofleet_session::{ContextView, EntryId, EntryRecord, Json, TaskRecord};
+use tokio::time::Instant;
+
+use super::invocation::{Fault, Invocation};
+use super::partial::PendingOps;
+use crate::config::{CONFIG, ConversationConfig};
+use crate::generation::{CallFacts, Checkpoint, DECISION_VERSION, Decision, Pinned, Prepare, Response, calls};
+use crate::kinds::reason;
+use crate::live::{LIVE, LiveState};
+use crate::prompt::{Desired, plan, shown_sections};
+use crate::registry::PromptInput;
+use crate::task::checkpoint;
+use crate::wire::{Next, Read};
+
+/// The shortest time between two partials of one response.
+const PARTIAL_PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) async fn run(invocation: &Invocation, record: &TaskRecord) -> Result<Next, Fault> {
+    match at(record)? {
+        Checkpoint::Prepare { .. } => prepare(invocation, record).await,
+        Checkpoint::Request(pinned) => request(invocation, record, *pinned).await,
+        Checkpoint::Retry { .. } => decide(invocation, &Decision::Due).await,
+        Checkpoint::Poll { pinned, handle, .. } => {
+            let Some((model, provider)) = invocation.services().models.find(&pinned.model) else { return no_model(invocation).await };
+            let message = last_message(provider.fetch_deferred(&model, &handle, invocation.cancel().clone())).await?;
+            let view = context(invocation, record, Some(pinned.cutoff)).await?;
+            respond(invocation, message, &offered(&view)).await
+        }
+        Checkpoint::Tools(round) => {
+            let decision = if round.pending.is_empty() { Decision::RoundDone } else { Decision::NextCall };
+            decide(invocation, &decision).await
+        }
+    }
+}
+
+/// The abort handler: only a deferred response has an effect to undo.
+pub(super) async fn abort(invocation: &Invocation, record: &TaskRecord) -> Result<Next, Fault> {
+    if let Checkpoint::Poll { pinned, handle, .. } = at(record)?
+        && let Some((model, provider)) = invocation.services().models.find(&pinned.model)
+        && let Err(error) = provider.cancel_deferred(&model, &handle).await
+    {
+        tracing::warn!(task = %record.id, error = %error, "a deferred response could not be cancelled");
+    }
+    decide(invocation, &Decision::Aborted).await
+}
+
+fn at(record: &TaskRecord) -> Result<Checkpoint, Fault> {
+    let null = Json::null();
+    checkpoint(record).unwrap_or(&null).to().map_err(|error| Fault::failed(&error))
+}
+
+async fn decide(invocation: &Invocation, decision: &Decision) -> Result<Next, Fault> {
+    invocation.decide_last(DECISION_VERSION, decision).await
+}
+
+async fn no_model(invocation: &Invocation) -> Result<Next, Fault> {
+    decide(invocation, &Decision::Fail { reason: reason::NO_MODEL.to_owned(), detail: None }).await
+}
+
+/// Plans the system entries and pins the request.
+async fn prepare(invocation: &Invocation, record: &TaskRecord) -> Result<Next, Fault> {
+    let conversation = record.conversation_id;
+    let config: Option<ConversationConfig> = document(invocation, record, CONFIG.kind).await?;
+    let config = config.unwrap_or_default();
+    let services = invocation.services();
+    let Some(model) = config.model.clone().filter(|model| services.models.find(model).is_some()) else { return no_model(invocation).await };
+    let view = context(invocation, record, None).await?;
+    let tail = newest(invocation, record).await?;
+    let snapshot = services.registry.snapshot();
+    let tools = snapshot.offered(&config.active_tools);
+    let shown = shown_sections(&view.messages);
+    let input = PromptInput {
+        conversation,
+        tools: tools.iter().map(|tool| tool.spec().name.clone()).collect(),
+        shown: shown.clone(),
+        model: Some(model.clone()),
+        thinking_level: config.thinking_level.clone(),
+    };
+    let declarations = tools.iter().map(|tool| {
+        let spec = tool.spec();
+        let json = Json::object([
+            ("name", Json::from(spec.name.as_str())),
+            ("description", Json::from(spec.description.as_str())),
+            ("parameters", spec.parameters.clone()),
+        ]);
+        to_tool_declaration(&json).map_err(|error| Fault::failed(&error))
+    });
+    let desired = Desired { sections: snapshot.render(&input, &shown), tools: declarations.collect::<Result<_, _>>()? };
+    let system = plan(&view, &desired);
+    let prepare = Prepare {
+        tail,
+        system,
+        model,
+        thinking_level: config.thinking_level,
+        stream_options: config.stream_options.unwrap_or_else(|| Json::object::<&str, Json>([])),
+        tool_execution: config.tool_execution.unwrap_or_default(),
+    };
+    decide(invocation, &Decision::Prepared(Box::new(prepare))).await
+}
+
+/// Asks the model, and shows what comes in.
+async fn request(invocation: &Invocation, record: &TaskRecord, pinned: Pinned) -> Result<Next, Fault> {
+    let live: Option<LiveState> = document(invocation, record, LIVE.kind).await?;
+    if live.and_then(|live| live.generation).is_some_and(|generation| generation.message.is_some()) {
+        invocation.decide(DECISION_VERSION, &Decision::Salvage).await?;
+    }
+    let Some((model, provider)) = invocation.services().models.find(&pinned.model) else { return no_model(invocation).await };
+    let view = context(invocation, record, Some(pinned.cutoff)).await?;
+    let offered = offered(&view);
+    let message = stream(invocation, &provider, &model, view.messages, &pinned).await?;
+    respond(invocation, message, &offered).await
+}
+
+fn options(pinned: &Pinned) -> Result<StreamOptions, Fault> {
+    let options: StreamOptions = pinned.stream_options.to().map_err(|error| Fault::failed(&error))?;
+    let level = Json::from(pinned.thinking_level.as_str()).to::<ThinkingLevel>().map_err(|error| Fault::failed(&error))?;
+    Ok(StreamOptions { reasoning: (level != ThinkingLevel::Off).then_some(level), ..options })
+}
+
+async fn stream(
+    invocation: &Invocation,
+    provider: &Arc<dyn Provider>,
+    model: &Model,
+    messages: Vec<Message>,
+    pinned: &Pinned,
+) -> Result<AssistantMessage, Fault> {
+    let context = Context { system_prompt: None, messages, tools: None };
+    let mut events = provider.stream(model, &context, &options(pinned)?, invocation.cancel().clone());
+    let mut pending = PendingOps::default();
+    let mut next_partial = Instant::now();
+    loop {
+        // Progress waits for its turn, and the stream goes on meanwhile only in the provider's own buffer: its size is bounded there.
+        let event = if pending.is_empty() {
+            events.next().await
+        } else {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(next_partial) => {
+                    let ops = pending.take();
+                    invocation.progress(&Decision::Partial { ops }).await?;
+                    next_partial = Instant::now() + PARTIAL_PAUSE;
+                    continue;
+                }
+                event = events.next() => event,
+            }
+        };
+        match event {
+            Some(StreamEvent::Done { message } | StreamEvent::Error { message }) => return finished(invocation, *message),
+            Some(event) => pending.push(&event),
+            None => return Err(broken_stream()),
+        }
+    }
+}
+
+/// The message of a stream whose parts are not shown.
+async fn last_message(mut events: futures::stream::BoxStream<'static, StreamEvent>) -> Result<AssistantMessage, Fault> {
+    while let Some(event) = events.next().await {
+        if let StreamEvent::Done { message } | StreamEvent::Error { message } = event {
+            return Ok(*message);
+        }
+    }
+    Err(broken_stream())
+}
+
+/// A message that was cut off by the end of the invocation decides nothing: the abort handler does.
+fn finished(invocation: &Invocation, message: AssistantMessage) -> Result<AssistantMessage, Fault> {
+    if invocation.cancel().is_cancelled() && message.stop_reason == StopReason::Aborted { Err(Fault::Ended) } else { Ok(message) }
+}
+
+fn broken_stream() -> Fault {
+    Fault::Failed(picofleet_session::TaskError { message: "the provider's stream ended without a final event".to_owned(), detail: None })
+}
+
+async fn respond(invocation: &Invocation, message: AssistantMessage, offered: &[String]) -> Result<Next, Fault> {
+    let snapshot = invocation.services().registry.snapshot();
+    let facts = calls(&message).map(|call| CallFacts {
+        offered: offered.contains(&call.name),
+        sequential: snapshot.tool(&call.name).is_some_and(|tool| tool.spec().sequential),
+    });
+    let calls = facts.collect();
+    let retryable = message.stop_reason == StopReason::Error && is_retryable_assistant_error(&message);
+    decide(invocation, &Decision::Responded(Box::new(Response { message, calls, then: None, retryable }))).await
+}
+
+/// The names of the tools that a request offers: replayed from its context (section 8.3).
+fn offered(view: &ContextView) -> Vec<String> {
+    get_current_tools(&view.messages).into_iter().map(|tool| tool.name).collect()
+}
+
+/// The active transcript and what a model sees of it.
+async fn context(invocation: &Invocation, record: &TaskRecord, at: Option<EntryId>) -> Result<ContextView, Fault> {
+    let read = Read::Context { conversation: record.conversation_id, at };
+    let (head, entries, messages): (Option<EntryRecord>, Vec<EntryRecord>, Vec<Message>) = invocation.read(read).await?;
+    Ok(ContextView { head, entries, contributions: Vec::new(), messages })
+}
+
+async fn newest(invocation: &Invocation, record: &TaskRecord) -> Result<Option<EntryId>, Fault> {
+    let read = Read::Entries { conversation: record.conversation_id, min: None, max: None, limit: 1 };
+    let entries: Vec<EntryRecord> = invocation.read(read).await?;
+    Ok(entries.first().map(|entry| entry.id))
+}
+
+async fn document<T: serde::de::DeserializeOwned>(invocation: &Invocation, record: &TaskRecord, kind: &str) -> Result<Option<T>, Fault> {
+    invocation.read(Read::ConversationDocument { conversation: record.conversation_id, kind: kind.to_owned() }).await
+}

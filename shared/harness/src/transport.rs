@@ -1,0 +1,37 @@
+//! The seam between workers, hosts and lines (`design.md` 1). Only what can be encoded crosses it.
+
+use futures::future::BoxFuture;
+use picofleet_session::SessionId;
+
+use crate::wire::{Answer, Request};
+
+/// Why a message got no answer from a line. A numbered saying or a keyed call can be sent again.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// No answer came: whether the message arrived can't be told.
+    #[error("no answer from the line of session {0}; send it again")]
+    NoAnswer(SessionId),
+    /// Nobody has the session.
+    #[error("nobody has session {session}: {why}")]
+    Unavailable {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        why: String,
+    },
+    /// A message could not be encoded or decoded.
+    #[error("a message of session {session} can't be read: {why}")]
+    Encoding {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Carries messages to the lines of sessions. Local: a call; NATS: subjects.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends a message to a session's line and waits for the answer.
+    fn call(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>>;
+}
