@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use crate::ownership::{Lineage, Plan, Tree};
 use crate::step::Mode;
 use crate::task::LineTasks;
-use crate::wire::{Answer, Refusal, Request, WorkerId};
+use crate::wire::{Answer, Refusal, Request, Signal, WorkerId};
 
 /// The line of one session. Cheap to clone; all clones are one line.
 #[derive(Clone)]
@@ -130,6 +130,16 @@ impl SessionLine {
     #[must_use]
     pub fn kind(&self, task: TaskId) -> Option<String> {
         self.state().tree.live.get(&task).map(|record| record.kind.clone())
+    }
+
+    /// Invocations that run a task which somebody asked to stop: their workers have to be told (section 5.4).
+    #[must_use]
+    pub fn cancellations(&self) -> Vec<(WorkerId, Signal)> {
+        let session = self.inner.session.id();
+        let state = self.state();
+        let marked = |task: &TaskId| state.tree.live.get(task).is_some_and(|record| record.abort_requested);
+        let held = state.held.iter().filter(|(task, held)| held.mode == Mode::Run && marked(task));
+        held.map(|(task, held)| (held.worker, Signal::Cancel { session, task: *task, invocation: held.invocation })).collect()
     }
 
     fn ended(&self, task: TaskId, invocation: InvocationId) {
