@@ -27,6 +27,8 @@ macro_rules! scenarios {
 
 #[path = "session/access.rs"]
 mod access;
+#[path = "session/context.rs"]
+mod context;
 #[path = "session/forks.rs"]
 mod forks;
 #[path = "session/history.rs"]
