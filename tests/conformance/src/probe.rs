@@ -77,6 +77,11 @@ impl Probe {
         lock(&self.0.plans).push_back(Plan::Fault(fault));
     }
 
+    /// Nothing is planned any more: the batch that a fault was for never came.
+    pub fn forget_plans(&self) {
+        lock(&self.0.plans).clear();
+    }
+
     /// The next batch stays inside storage until the hold is released or dropped.
     #[must_use]
     pub fn hold(&self) -> Hold {
