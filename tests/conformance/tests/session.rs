@@ -27,6 +27,8 @@ macro_rules! scenarios {
 
 #[path = "session/access.rs"]
 mod access;
+#[path = "session/checkpoints.rs"]
+mod checkpoints;
 #[path = "session/context.rs"]
 mod context;
 #[path = "session/forks.rs"]
@@ -35,6 +37,8 @@ mod forks;
 mod history;
 #[path = "session/line.rs"]
 mod line;
+#[path = "session/retirement.rs"]
+mod retirement;
 #[path = "session/tables.rs"]
 mod tables;
 #[path = "session/watches.rs"]

@@ -9,10 +9,11 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
 use picofleet_conformance::documents::{AS_OF, AS_OF_FAMILY, CURRENT, IN_SESSION, IN_TASK, Note, append_plain, commit, task};
-use picofleet_conformance::{Fault, Hold, World, wait_for};
-use picofleet_session::storage::{EntryQuery, Rejection};
+use picofleet_conformance::{Fault, Hold, NOW, World, wait_for};
+use picofleet_session::storage::{EntryQuery, Rejection, StorageError};
 use picofleet_session::{
-    CloseError, CommitError, ConversationId, ConversationOwnership, EntryDraft, EntryId, ReadError, Session, SessionFailed,
+    Clock, CloseError, CommitError, ConversationId, ConversationOwnership, EntryDraft, EntryId, Millis, OpenError, ReadError, Session,
+    SessionFailed, SessionId, SessionOptions,
 };
 
 scenarios! {
@@ -35,6 +36,7 @@ scenarios! {
     x097_everything_is_refused_after_closing,
     x098_a_failure_while_closing_is_reported,
     x098_a_fenced_owner_ends,
+    x099_opening_and_the_time_of_a_commit,
 }
 
 async fn add(session: &Session) -> Result<i64, CommitError> {
@@ -553,4 +555,30 @@ async fn x098_a_fenced_owner_ends(mut world: World) {
     old.close().await.unwrap();
     // Nothing of the winner is lost.
     assert_eq!(add(&world.session).await.unwrap(), 3);
+}
+
+async fn x099_opening_and_the_time_of_a_commit(mut world: World) {
+    let later = Millis(NOW.0 + 5_000);
+    let now = commit(&world.session, async |tx| {
+        tx.doc(&IN_SESSION, ()).await?;
+        world.clock.set(later);
+        Ok(tx.now())
+    })
+    .await
+    .unwrap();
+    assert_eq!(now, NOW, "a transaction has the time of its beginning");
+    assert_eq!(world.session.store().head().await.unwrap().at, NOW);
+    add(&world.session).await.unwrap();
+    assert_eq!(world.session.store().head().await.unwrap().at, later);
+    world.step().await;
+
+    let options = SessionOptions { clock: Clock::manual(later), ..SessionOptions::default() };
+    let absent = Session::open(&**world.store(), SessionId::random(), options.clone()).await;
+    assert!(matches!(absent.map(|_| ()), Err(OpenError::Storage(StorageError::NotFound { .. }))));
+    let session = Session::open(&**world.store(), world.session.id(), options).await.unwrap();
+    assert_eq!((session.clock().now(), n(&session).await), (later, 1));
+    assert_eq!(add(&session).await.unwrap(), 2);
+    session.close().await.unwrap();
+    world.open().await;
+    assert_eq!(n(&world.session).await, 2);
 }
