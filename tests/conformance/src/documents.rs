@@ -194,6 +194,25 @@ pub async fn set_n<S: Scope>(session: &Session, token: &DocToken<Note, S>, at: S
     commit(session, async |tx| tx.doc(token, at).await?.edit(|note| note.n = n)).await.unwrap();
 }
 
+/// Adds one to the number of the session's document; the new number.
+///
+/// # Errors
+/// As [`Session::commit`].
+pub async fn add(session: &Session) -> Result<i64, CommitError> {
+    commit(session, async |tx| {
+        tx.doc(&IN_SESSION, ()).await?.edit(|note| {
+            note.n += 1;
+            note.n
+        })
+    })
+    .await
+}
+
+/// The number of the session's document, 0 where there is none.
+pub async fn n(session: &Session) -> i64 {
+    session.snapshot(&IN_SESSION, ()).await.unwrap().map_or(0, |note| note.n)
+}
+
 /// What storage has of a token's document: the version, the deltas behind the base, the value.
 pub async fn stored<S: Scope>(session: &Session, token: &DocToken<Note, S>, at: S::At) -> Option<(u32, u32, Json)> {
     let address = DocumentAddress { kind: token.kind.to_owned(), scope: S::placement(at).scope(), key: None };

@@ -37,6 +37,8 @@ mod forks;
 mod history;
 #[path = "session/line.rs"]
 mod line;
+#[path = "session/order.rs"]
+mod order;
 #[path = "session/retirement.rs"]
 mod retirement;
 #[path = "session/tables.rs"]
