@@ -117,3 +117,6 @@ fn missing_result(call: &str, tool: &str, timestamp: Millis) -> ToolResultMessag
         duration_ms: None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,10 +9,10 @@ use crate::definition::Located;
 use crate::error::{CloseError, CommitError, OpenError, ReadError, SessionFailed};
 use crate::line::{CacheSize, Line, check_semantics, load};
 use crate::publication::{Publication, ValueChange};
-use crate::storage::{Fence, Head, SessionStore, StorageError, Store};
+use crate::storage::{Batch, Commit, Fence, Head, SessionStore, StorageError, Store};
 use crate::tx::{Bound, Prepared, Tx};
 use crate::watch::{DocumentState, Observers, Watch, WatchEnd};
-use crate::{Clock, Epoch, Point, SessionId};
+use crate::{Clock, CommitToken, Epoch, Point, SessionId};
 
 mod listeners;
 mod reads;
@@ -204,6 +204,9 @@ impl Session {
     }
 }
 
+/// From how many opens in a row an orderly end clears their count. Below it the next commit will, and an end writes nothing.
+const OPENS_CLEARED: u32 = 2;
+
 impl Inner {
     fn admission(&self) -> MutexGuard<'_, Admission> {
         self.admission.lock().unwrap_or_else(PoisonError::into_inner)
@@ -293,6 +296,18 @@ impl Inner {
         failed
     }
 
+    /// An owner that ends in order was not killed by the session: an empty commit says so, before the count of opens without a commit
+    /// quarantines it (`protocol.md` 4).
+    async fn clear_opens(&self, head: Head) -> Result<(), CloseError> {
+        let commit = Commit { token: CommitToken::random(), at: self.options.clock.now(), next_id: head.next_id, writes: Vec::new() };
+        let batch = Batch { expect: (head.seq, head.token), commits: vec![commit] };
+        match self.store.commit(batch).await {
+            // Somebody else has the line already: their opening counts, not this one's.
+            Ok(_) | Err(StorageError::Fenced { .. } | StorageError::Closed) => Ok(()),
+            Err(error) => Err(CloseError::Storage(error)),
+        }
+    }
+
     async fn end(&self, ending: Ending) -> Result<(), CloseError> {
         if holds(self.id) {
             return Err(CloseError::Nested);
@@ -310,7 +325,10 @@ impl Inner {
             self.observers.end_all(&if ending == Ending::Close { WatchEnd::SessionClosed } else { WatchEnd::Takeover });
         }
         // The admitted commit settles, and whoever waits for the line is refused.
-        drop(self.line.lock().await);
+        let head = self.line.lock().await.head;
+        if first && head.opens >= OPENS_CLEARED {
+            self.clear_opens(head).await?;
+        }
         self.store
             .release()
             .await

@@ -101,6 +101,9 @@ impl Default for SqliteOptions {
 
 /// A store in one SQLite file. Clones share it.
 ///
+/// Where all clones and all that was opened on them are dropped without [`Store::close`], what was sent still settles and the file is then
+/// closed, but nothing tells when.
+///
 /// Its calls need a tokio runtime: reads run on the runtime's threads for blocking calls.
 #[derive(Clone, Debug)]
 pub struct SqliteStore(Arc<Shared>);

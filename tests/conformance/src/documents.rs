@@ -7,9 +7,9 @@ use picofleet_session::message::{
     AssistantBlock, AssistantMessage, Message, StopReason, TextContent, ToolCall, ToolResultMessage, Usage, UserBlock, UserMessage,
 };
 use picofleet_session::{
-    AsOf, CheckpointInfo, CommitError, ConversationId, Current, DocDefinition, DocToken, EntryDraft, EntryRecord, FamilyDefinition,
-    FamilyToken, InSession, InTask, Initial, Latest, Millis, Rewindable, Session, TaskCreate, TaskId, TaskOutcome, TaskOwnership,
-    TaskRecord, TaskState, Tx, TxError,
+    AsOf, CheckpointInfo, CommitError, ConversationId, Current, DocDefinition, DocToken, DocumentAddress, EntryDraft, EntryRecord,
+    FamilyDefinition, FamilyToken, InSession, InTask, Initial, Latest, Millis, Point, Rewindable, Scope, Session, TaskCreate, TaskId,
+    TaskOutcome, TaskOwnership, TaskRecord, TaskState, Tx, TxError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -187,6 +187,38 @@ pub async fn put_state(tx: &Tx, record: &TaskRecord, state: TaskState) -> Result
 /// A task's record in one commit that writes nothing.
 pub async fn task_record(session: &Session, id: TaskId) -> Option<TaskRecord> {
     commit(session, async |tx| tx.task(id).await).await.unwrap()
+}
+
+/// Sets the number of a document in one commit.
+pub async fn set_n<S: Scope>(session: &Session, token: &DocToken<Note, S>, at: S::At, n: i64) {
+    commit(session, async |tx| tx.doc(token, at).await?.edit(|note| note.n = n)).await.unwrap();
+}
+
+/// Adds one to the number of the session's document; the new number.
+///
+/// # Errors
+/// As [`Session::commit`].
+pub async fn add(session: &Session) -> Result<i64, CommitError> {
+    commit(session, async |tx| {
+        tx.doc(&IN_SESSION, ()).await?.edit(|note| {
+            note.n += 1;
+            note.n
+        })
+    })
+    .await
+}
+
+/// The number of the session's document, 0 where there is none.
+pub async fn n(session: &Session) -> i64 {
+    session.snapshot(&IN_SESSION, ()).await.unwrap().map_or(0, |note| note.n)
+}
+
+/// What storage has of a token's document: the version, the deltas behind the base, the value.
+pub async fn stored<S: Scope>(session: &Session, token: &DocToken<Note, S>, at: S::At) -> Option<(u32, u32, Json)> {
+    let address = DocumentAddress { kind: token.kind.to_owned(), scope: S::placement(at).scope(), key: None };
+    let record = session.store().find_document(address, Point::Current).await.unwrap()?;
+    let stored = session.store().document(record.create.id, Point::Current).await.unwrap()?;
+    Some((stored.version, stored.deltas_since_base, stored.value))
 }
 
 /// Parses a value.

@@ -42,6 +42,8 @@ struct Shared {
     plans: Mutex<VecDeque<Plan>>,
     slow: AtomicBool,
     reads: AtomicUsize,
+    /// The read with this number fails; 0 is none.
+    failing: AtomicUsize,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -72,9 +74,19 @@ impl Probe {
         self.0.slow.store(slow, Ordering::SeqCst);
     }
 
+    /// One read fails, after `after` others that do not.
+    pub fn fail_read(&self, after: usize) {
+        self.0.failing.store(self.reads().saturating_add(after).saturating_add(1), Ordering::SeqCst);
+    }
+
     /// The next batch meets `fault`.
     pub fn fault(&self, fault: Fault) {
         lock(&self.0.plans).push_back(Plan::Fault(fault));
+    }
+
+    /// Nothing is planned any more: the batch that a fault was for never came.
+    pub fn forget_plans(&self) {
+        lock(&self.0.plans).clear();
     }
 
     /// The next batch stays inside storage until the hold is released or dropped.
@@ -137,9 +149,12 @@ struct Probed {
 impl Probed {
     fn read<'a, T: Send + 'a>(&'a self, read: impl FnOnce(&'a dyn SessionStore) -> Fut<'a, T> + Send + 'a) -> Fut<'a, T> {
         async move {
-            self.probe.0.reads.fetch_add(1, Ordering::SeqCst);
+            let number = self.probe.0.reads.fetch_add(1, Ordering::SeqCst) + 1;
             if self.probe.0.slow.load(Ordering::SeqCst) {
                 tokio::task::yield_now().await;
+            }
+            if number == self.probe.0.failing.load(Ordering::SeqCst) {
+                return Err(StorageError::failed("read", std::io::Error::other("a test asked for it")));
             }
             read(&*self.store).await
         }

@@ -27,12 +27,20 @@ macro_rules! scenarios {
 
 #[path = "session/access.rs"]
 mod access;
+#[path = "session/checkpoints.rs"]
+mod checkpoints;
+#[path = "session/context.rs"]
+mod context;
 #[path = "session/forks.rs"]
 mod forks;
 #[path = "session/history.rs"]
 mod history;
 #[path = "session/line.rs"]
 mod line;
+#[path = "session/order.rs"]
+mod order;
+#[path = "session/retirement.rs"]
+mod retirement;
 #[path = "session/tables.rs"]
 mod tables;
 #[path = "session/watches.rs"]

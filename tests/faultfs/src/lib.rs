@@ -4,6 +4,7 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `FAULTFS_MATCH` | files whose path contains this text are counted; without it nothing is |
+//! | `FAULTFS_CALL` | only calls of this name are counted, such as `fsync`; failures from the chosen call on meet all calls |
 //! | `FAULTFS_AT` | the number of the call, from 1; without it calls are only counted |
 //! | `FAULTFS_DO` | `kill-before`, `kill-after`, `kill-half`, `enospc`, `eio`, `enospc-once`, `eio-once` |
 //! | `FAULTFS_UNTIL` | a file: once it exists, calls no longer fail |

@@ -29,6 +29,8 @@ pub(crate) enum Action {
 /// Which files, which call, and what. Read from the environment at every call: nothing has to be set up.
 pub(crate) struct Plan {
     pattern: &'static [u8],
+    /// The only call that is counted.
+    call: Option<&'static CStr>,
     at: u64,
     what: &'static [u8],
     until: Option<&'static CStr>,
@@ -40,7 +42,7 @@ impl Plan {
         let pattern = variable(c"FAULTFS_MATCH")?.to_bytes();
         let at = variable(c"FAULTFS_AT").map_or(0, |text| number(text.to_bytes()));
         let what = variable(c"FAULTFS_DO").map_or(&b""[..], CStr::to_bytes);
-        Some(Self { pattern, at, what, until: variable(c"FAULTFS_UNTIL") })
+        Some(Self { pattern, call: variable(c"FAULTFS_CALL"), at, what, until: variable(c"FAULTFS_UNTIL") })
     }
 
     /// Counts a call on a file and says what becomes of it.
@@ -48,12 +50,15 @@ impl Plan {
         if !path.windows(self.pattern.len().max(1)).any(|part| part == self.pattern) {
             return Action::Pass;
         }
-        let count = COUNT.fetch_add(1, Ordering::SeqCst) + 1;
-        log(count, name, path);
+        let counted = self.call.is_none_or(|call| call == name);
+        let count = if counted { COUNT.fetch_add(1, Ordering::SeqCst) + 1 } else { COUNT.load(Ordering::SeqCst) };
+        if counted {
+            log(count, name, path);
+        }
         if self.at == 0 || count < self.at {
             return Action::Pass;
         }
-        let first = count == self.at;
+        let first = counted && count == self.at;
         match self.what {
             b"kill-before" if first => Action::KillBefore,
             b"kill-after" if first => Action::KillAfter,

@@ -51,3 +51,21 @@ impl Lock {
         Ok(Self { file })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that was started but does not run its program yet has all descriptors of this one.
+    #[test]
+    fn the_lock_goes_although_another_descriptor_of_the_file_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("a.db");
+        let lock = Lock::take(&store).unwrap();
+        let copy = lock.file.try_clone().unwrap();
+        assert!(matches!(Lock::take(&store), Err(StorageError::InUse { pid, .. }) if pid == Some(std::process::id())));
+        drop(lock);
+        Lock::take(&store).unwrap();
+        drop(copy);
+    }
+}

@@ -58,22 +58,22 @@ statements! {
     ENTRY = "SELECT record, seq, conversation FROM entry INDEXED BY entry_id WHERE session = ?1 AND id = ?2";
     ENTRY_IS = "SELECT 1 FROM entry INDEXED BY entry_id WHERE session = ?1 AND id = ?2";
     ENTRY_INSERT = "INSERT INTO entry (session, id, conversation, seq, head, record) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    ENTRIES_DOWN = "SELECT record FROM entry NOT INDEXED
+    ENTRIES_DOWN = "SELECT record FROM entry INDEXED BY entry_place
         WHERE session = ?1 AND conversation = ?2 AND id <= ?3 AND id >= ?4 ORDER BY id DESC LIMIT ?5";
     ENTRY_MARKER = "SELECT record FROM entry INDEXED BY entry_head
         WHERE session = ?1 AND conversation = ?2 AND id <= ?3 AND head IS NOT NULL ORDER BY id DESC LIMIT 1";
     ENTRIES_UP = "SELECT record, seq FROM entry INDEXED BY entry_id WHERE session = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
 
-    TASK = "SELECT record FROM task WHERE session = ?1 AND id = ?2";
-    TASK_IDENTITY = "SELECT conversation, owner, kind FROM task WHERE session = ?1 AND id = ?2";
-    TASK_INVOCATION = "SELECT invocation FROM task WHERE session = ?1 AND id = ?2";
+    TASK = "SELECT record FROM task INDEXED BY task_id WHERE session = ?1 AND id = ?2";
+    TASK_IDENTITY = "SELECT conversation, owner, kind FROM task INDEXED BY task_id WHERE session = ?1 AND id = ?2";
+    TASK_INVOCATION = "SELECT invocation FROM task INDEXED BY task_id WHERE session = ?1 AND id = ?2";
     TASK_INSERT = "INSERT INTO task (session, id, conversation, owner, kind, status, live, abort, background, record)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     // Where `live` stays as it is no index is touched; only the statement after this one changes it.
-    TASK_REPLACE = "UPDATE task SET status = ?3, abort = ?5, background = ?6, record = ?7 WHERE session = ?1 AND id = ?2 AND live = ?4";
-    TASK_TURN = "UPDATE task SET status = ?3, live = ?4, abort = ?5, background = ?6, record = ?7 WHERE session = ?1 AND id = ?2";
-    TASK_SET_INVOCATION = "UPDATE task SET invocation = ?3 WHERE session = ?1 AND id = ?2";
-    TASKS = "SELECT record FROM task NOT INDEXED WHERE session = ?1 AND id > ?2 AND (?4 IS NULL OR conversation = ?4)
+    TASK_REPLACE = "UPDATE task INDEXED BY task_id SET status = ?3, abort = ?5, background = ?6, record = ?7 WHERE session = ?1 AND id = ?2 AND live = ?4";
+    TASK_TURN = "UPDATE task INDEXED BY task_id SET status = ?3, live = ?4, abort = ?5, background = ?6, record = ?7 WHERE session = ?1 AND id = ?2";
+    TASK_SET_INVOCATION = "UPDATE task INDEXED BY task_id SET invocation = ?3 WHERE session = ?1 AND id = ?2";
+    TASKS = "SELECT record FROM task INDEXED BY task_id WHERE session = ?1 AND id > ?2 AND (?4 IS NULL OR conversation = ?4)
         AND (?5 IS NULL OR owner = ?5) AND (?6 IS NULL OR kind = ?6) AND (?7 IS NULL OR status = ?7)
         AND (?8 IS NULL OR abort = ?8) AND (?9 IS NULL OR background = ?9) AND (?10 IS NULL OR live = ?10) ORDER BY id LIMIT ?3";
     TASKS_LIVE = "SELECT record FROM task INDEXED BY task_live WHERE session = ?1 AND id > ?2 AND (?4 IS NULL OR conversation = ?4)
@@ -88,17 +88,17 @@ statements! {
     TASKS_OF_KIND = "SELECT record FROM task INDEXED BY task_kind WHERE session = ?1 AND id > ?2 AND (?4 IS NULL OR conversation = ?4)
         AND (?5 IS NULL OR owner = ?5) AND kind = ?6 AND (?7 IS NULL OR status = ?7)
         AND (?8 IS NULL OR abort = ?8) AND (?9 IS NULL OR background = ?9) AND (?10 IS NULL OR live = ?10) ORDER BY id LIMIT ?3";
-    TASKS_UP = "SELECT record, invocation FROM task NOT INDEXED WHERE session = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
+    TASKS_UP = "SELECT record, invocation FROM task INDEXED BY task_id WHERE session = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
 
-    SUBMISSION = "SELECT record FROM submission WHERE session = ?1 AND id = ?2";
-    SUBMISSION_IDENTITY = "SELECT conversation, request_id, input FROM submission WHERE session = ?1 AND id = ?2";
+    SUBMISSION = "SELECT record FROM submission INDEXED BY submission_id WHERE session = ?1 AND id = ?2";
+    SUBMISSION_IDENTITY = "SELECT conversation, request_id, input FROM submission INDEXED BY submission_id WHERE session = ?1 AND id = ?2";
     SUBMISSION_BY_REQUEST = "SELECT record, id FROM submission INDEXED BY submission_request
         WHERE session = ?1 AND conversation = ?2 AND request_id = ?3";
     SUBMISSION_INSERT = "INSERT INTO submission (session, id, conversation, request_id, input, status, open, record)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-    SUBMISSION_REPLACE = "UPDATE submission SET status = ?3, record = ?5 WHERE session = ?1 AND id = ?2 AND open = ?4";
-    SUBMISSION_TURN = "UPDATE submission SET status = ?3, open = ?4, record = ?5 WHERE session = ?1 AND id = ?2";
-    SUBMISSIONS = "SELECT record FROM submission NOT INDEXED WHERE session = ?1 AND id > ?2
+    SUBMISSION_REPLACE = "UPDATE submission INDEXED BY submission_id SET status = ?3, record = ?5 WHERE session = ?1 AND id = ?2 AND open = ?4";
+    SUBMISSION_TURN = "UPDATE submission INDEXED BY submission_id SET status = ?3, open = ?4, record = ?5 WHERE session = ?1 AND id = ?2";
+    SUBMISSIONS = "SELECT record FROM submission INDEXED BY submission_id WHERE session = ?1 AND id > ?2
         AND (?4 IS NULL OR conversation = ?4) AND (?5 IS NULL OR status = ?5) ORDER BY id LIMIT ?3";
     SUBMISSIONS_OPEN = "SELECT record FROM submission INDEXED BY submission_open WHERE session = ?1 AND id > ?2 AND open = 1
         AND (?4 IS NULL OR conversation = ?4) AND (?5 IS NULL OR status = ?5) ORDER BY id LIMIT ?3";
@@ -156,15 +156,16 @@ statements! {
     WAKE_DUE = "SELECT id, at FROM wake INDEXED BY wake_due
         WHERE partition = ?1 AND (at, id) > (?2, ?3) AND at <= ?4 ORDER BY at, id LIMIT ?5";
 
-    // One bounded step through the rows of a deleted session; by a list of keys, since a DELETE has no LIMIT.
+    // One bounded step through the rows of a deleted session; up to a key or by a list of keys, since a DELETE has no LIMIT.
     SWEEP_COMMITS = "DELETE FROM commits WHERE session = ?1 AND seq IN (SELECT seq FROM commits WHERE session = ?1 LIMIT ?2)";
     SWEEP_CONVERSATION = "DELETE FROM conversation WHERE session = ?1 AND id IN
         (SELECT id FROM conversation NOT INDEXED WHERE session = ?1 LIMIT ?2)";
-    SWEEP_ENTRY = "DELETE FROM entry WHERE session = ?1 AND (conversation, id) IN
-        (SELECT conversation, id FROM entry NOT INDEXED WHERE session = ?1 LIMIT ?2)";
-    SWEEP_TASK = "DELETE FROM task WHERE session = ?1 AND id IN (SELECT id FROM task NOT INDEXED WHERE session = ?1 LIMIT ?2)";
-    SWEEP_SUBMISSION = "DELETE FROM submission WHERE session = ?1 AND id IN
-        (SELECT id FROM submission NOT INDEXED WHERE session = ?1 LIMIT ?2)";
+    SWEEP_ENTRY = "DELETE FROM entry INDEXED BY entry_id WHERE session = ?1 AND id <= ifnull(
+        (SELECT id FROM entry INDEXED BY entry_id WHERE session = ?1 ORDER BY id LIMIT 1 OFFSET ?2 - 1), 9223372036854775807)";
+    SWEEP_TASK = "DELETE FROM task INDEXED BY task_id WHERE session = ?1 AND id <= ifnull(
+        (SELECT id FROM task INDEXED BY task_id WHERE session = ?1 ORDER BY id LIMIT 1 OFFSET ?2 - 1), 9223372036854775807)";
+    SWEEP_SUBMISSION = "DELETE FROM submission INDEXED BY submission_id WHERE session = ?1 AND id <= ifnull(
+        (SELECT id FROM submission INDEXED BY submission_id WHERE session = ?1 ORDER BY id LIMIT 1 OFFSET ?2 - 1), 9223372036854775807)";
     SWEEP_DOCUMENT = "DELETE FROM document WHERE session = ?1 AND id IN
         (SELECT id FROM document NOT INDEXED WHERE session = ?1 LIMIT ?2)";
     SWEEP_CONTENT = "DELETE FROM content WHERE session = ?1 AND (document, seq) IN

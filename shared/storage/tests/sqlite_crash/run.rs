@@ -19,6 +19,10 @@ pub(crate) enum Fault {
     FailingThenKilled,
     /// The disk is full and then the process ends.
     DiskFullThenKilled,
+    /// A sync fails, and whatever comes after it; then the process ends.
+    SyncThenKilled,
+    /// One sync fails; then the process ends.
+    SyncOnceThenKilled,
 }
 
 impl Fault {
@@ -27,9 +31,19 @@ impl Fault {
             Self::KillAfter => "kill-after",
             Self::KillHalf => "kill-half",
             Self::DiskFull | Self::DiskFullThenKilled => "enospc",
-            Self::Failing | Self::FailingThenKilled => "eio",
-            Self::FailingOnce => "eio-once",
+            Self::Failing | Self::FailingThenKilled | Self::SyncThenKilled => "eio",
+            Self::FailingOnce | Self::SyncOnceThenKilled => "eio-once",
         }
+    }
+
+    /// Whether the child ends at the first failure.
+    const fn ends(self) -> bool {
+        matches!(self, Self::FailingThenKilled | Self::DiskFullThenKilled | Self::SyncThenKilled | Self::SyncOnceThenKilled)
+    }
+
+    /// Whether only syncs are chosen.
+    const fn syncs(self) -> bool {
+        matches!(self, Self::SyncThenKilled | Self::SyncOnceThenKilled)
     }
 }
 
@@ -63,16 +77,23 @@ pub(crate) fn command(test: &str) -> Command {
 }
 
 impl Run {
-    /// Without a fault.
-    pub(crate) fn counting() -> Self {
-        Self::new("counting".to_owned(), |_| {})
+    /// Without a fault: counts the calls that the fault may meet.
+    pub(crate) fn counting(fault: Fault) -> Self {
+        Self::new("counting".to_owned(), |command| {
+            if fault.syncs() {
+                command.env("FAULTFS_CALL", "fsync");
+            }
+        })
     }
 
     pub(crate) fn with(fault: Fault, at: usize) -> Self {
         Self::new(format!("{fault:?} at {at}"), |command| {
             command.env("FAULTFS_DO", fault.word()).env("FAULTFS_AT", at.to_string());
-            if matches!(fault, Fault::FailingThenKilled | Fault::DiskFullThenKilled) {
+            if fault.ends() {
                 command.env(child::EXIT, "1");
+            }
+            if fault.syncs() {
+                command.env("FAULTFS_CALL", "fsync");
             }
         })
     }

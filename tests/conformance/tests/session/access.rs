@@ -1,21 +1,19 @@
-//! Access to documents: creation, drafts, checkpoints, retirement (scenarios S027-S035, S039-S042, X013-X015).
+//! Access to documents: creation, drafts, semantics (scenarios S027-S035, X013-X015).
 
-use std::cell::Cell;
+use std::sync::{Arc, Mutex};
 
 use picofleet_conformance::World;
 use picofleet_conformance::documents::{
-    AS_OF, AS_OF_FAMILY, CURRENT, Failure, IN_SESSION, IN_TASK, INITIAL, Note, SESSION_FAMILY, TASK_FAMILY, append_plain, commit,
-    completed, initials, json, ops, put_state, task,
+    AS_OF, AS_OF_FAMILY, CURRENT, Failure, IN_SESSION, IN_TASK, INITIAL, Note, SESSION_FAMILY, append_plain, commit, initials, json, ops,
+    set_n, stored,
 };
-use picofleet_delta::{DraftErrorKind, Json, Op};
+use picofleet_delta::{DraftErrorKind, Json};
 use picofleet_session::storage::Write;
 use picofleet_session::{
-    AsOf, CheckpointInfo, CommitError, Current, DefinitionError, DocDefinition, DocToken, DocumentContent, DocumentScope, FamilyDefinition,
-    FamilyToken, InSession, Initial, Latest, Point, ReadError, Rewindable, Scope, Session, TaskId, TaskState, Tx, TxError, ValueChange,
-    Violation, every,
+    AsOf, CommitError, Current, DefinitionError, DocDefinition, DocToken, DocumentContent, FamilyDefinition, FamilyToken, InSession,
+    Initial, Latest, ReadError, Rewindable, TaskId, Tx, ValueChange, every,
 };
 use serde::Serialize;
-use std::sync::{Arc, Mutex};
 
 scenarios! {
     s027_the_first_access_creates_and_publishes_after_storage,
@@ -29,34 +27,8 @@ scenarios! {
     s034_definitions_that_give_no_json_object_reject,
     s034_a_panicking_initializer_fails_the_commit_alone,
     s035_a_token_of_other_semantics_rejects,
-    s039_the_predicate_sees_each_ordinary_change_once,
-    s040_the_predicate_selects_what_is_stored,
-    s040_a_panicking_predicate_rolls_back_every_document,
-    s041_retirement_stores_the_final_content_and_a_later_access_creates,
-    s041_retirement_of_what_was_made_in_the_transaction,
-    s041_retirement_without_access_and_of_nothing,
-    s042_task_documents_end_with_their_task,
-    s042_documents_need_their_conversation_or_task,
     x013_concurrent_acquisitions_share_a_draft,
-    x013_tokens_of_two_versions_do_not_share_a_draft,
     x015_an_acquisition_that_is_given_up_leaves_nothing,
-    x015_a_retirement_beside_a_pending_acquisition,
-}
-
-/// The number of deltas that storage would replay, and the value that it has.
-async fn stored<T: picofleet_session::DocValue, S: Scope>(
-    session: &Session,
-    token: &DocToken<T, S>,
-    at: S::At,
-) -> Option<(u32, u32, Json)> {
-    let address = picofleet_session::DocumentAddress { kind: token.kind.to_owned(), scope: S::placement(at).scope(), key: None };
-    let record = session.store().find_document(address, Point::Current).await.unwrap()?;
-    let stored = session.store().document(record.create.id, Point::Current).await.unwrap()?;
-    Some((stored.version, stored.deltas_since_base, stored.value))
-}
-
-async fn set_n<S: Scope>(session: &Session, token: &DocToken<Note, S>, at: S::At, n: i64) {
-    commit(session, async |tx| tx.doc(token, at).await?.edit(|note| note.n = n)).await.unwrap();
 }
 
 async fn s027_the_first_access_creates_and_publishes_after_storage(mut world: World) {
@@ -374,264 +346,6 @@ async fn s035_a_token_of_other_semantics_rejects(mut world: World) {
     assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap().unwrap().n, 2);
 }
 
-thread_local! {
-    static CALLS: std::cell::RefCell<Vec<(String, String, u32)>> = const { std::cell::RefCell::new(Vec::new()) };
-    static ANSWER: Cell<Option<bool>> = const { Cell::new(Some(false)) };
-}
-
-fn recorded(value: &Json, changed: &[Op], info: CheckpointInfo) -> bool {
-    CALLS.with_borrow_mut(|calls| calls.push((value.to_string(), ops(changed), info.deltas_since_base)));
-    ANSWER.get().unwrap_or_else(|| panic!("on purpose"))
-}
-
-const RECORDED: DocToken<Note, InSession> =
-    DocToken::new("t.recorded", 1, || DocDefinition { initial: Note::default, migrate: None, checkpoint_when: recorded });
-const RECORDED_2: DocToken<Note, InSession> = DocToken::new("t.recorded", 2, || DocDefinition {
-    initial: Note::default,
-    migrate: Some(|value, _| value.to().map_err(|error| picofleet_session::MigrateError(error.to_string()))),
-    checkpoint_when: recorded,
-});
-
-fn calls() -> Vec<(String, String, u32)> {
-    CALLS.take()
-}
-
-async fn s039_the_predicate_sees_each_ordinary_change_once(mut world: World) {
-    set_n(&world.session, &RECORDED, (), 1).await;
-    assert_eq!(calls(), [], "called for a creation");
-    for n in 2..5 {
-        world.step().await;
-        set_n(&world.session, &RECORDED, (), n).await;
-        let deltas = u32::try_from(n - 2).unwrap();
-        assert_eq!(calls(), [(format!(r#"{{"text":"","n":{n}}}"#), format!(r#"[["s",["n"],{n}]]"#), deltas)]);
-    }
-    world.step().await;
-    commit(&world.session, async |tx| tx.doc(&RECORDED, ()).await?.read().map(|_| ())).await.unwrap();
-    assert_eq!(calls(), [], "called for an empty batch");
-
-    ANSWER.set(Some(true));
-    set_n(&world.session, &RECORDED, (), 5).await;
-    assert_eq!(calls().into_iter().map(|(_, _, deltas)| deltas).collect::<Vec<_>>(), [3]);
-    ANSWER.set(Some(false));
-    world.step().await;
-    set_n(&world.session, &RECORDED, (), 6).await;
-    set_n(&world.session, &RECORDED, (), 7).await;
-    assert_eq!(calls().into_iter().map(|(_, _, deltas)| deltas).collect::<Vec<_>>(), [0, 1], "a base starts the count again");
-
-    world.step().await;
-    set_n(&world.session, &RECORDED_2, (), 8).await;
-    assert_eq!(calls(), [], "called for a version transition");
-    world.step().await;
-    set_n(&world.session, &RECORDED_2, (), 9).await;
-    assert_eq!(calls().into_iter().map(|(_, _, deltas)| deltas).collect::<Vec<_>>(), [0]);
-}
-
-async fn s040_the_predicate_selects_what_is_stored(mut world: World) {
-    set_n(&world.session, &RECORDED, (), 1).await;
-    world.step().await;
-    let _ = world.probe.writes();
-    set_n(&world.session, &RECORDED, (), 2).await;
-    let writes = world.probe.writes();
-    let [Write::DocumentChange { content: DocumentContent::Delta { version: 1, ops: delta }, .. }] = &writes[..] else {
-        panic!("{writes:?}")
-    };
-    assert_eq!(ops(delta), r#"[["s",["n"],2]]"#);
-    world.step().await;
-    ANSWER.set(Some(true));
-    set_n(&world.session, &RECORDED, (), 3).await;
-    let writes = world.probe.writes();
-    let [Write::DocumentChange { content: DocumentContent::Base { version: 1, value }, .. }] = &writes[..] else { panic!("{writes:?}") };
-    assert_eq!(*value, json(r#"{"text":"","n":3}"#));
-    // A root replacement is a delta unless the predicate says otherwise.
-    ANSWER.set(Some(false));
-    world.step().await;
-    commit(&world.session, async |tx| Ok(tx.doc(&RECORDED, ()).await?.draft.set(json(r#"{"text":"new","n":4}"#))?)).await.unwrap();
-    let writes = world.probe.writes();
-    let [Write::DocumentChange { content: DocumentContent::Delta { ops: delta, .. }, .. }] = &writes[..] else { panic!("{writes:?}") };
-    assert!(matches!(&delta[..], [Op::Replace(_)]), "{}", ops(delta));
-    assert_eq!(stored(&world.session, &RECORDED, ()).await, Some((1, 1, json(r#"{"text":"new","n":4}"#))));
-}
-
-async fn s040_a_panicking_predicate_rolls_back_every_document(mut world: World) {
-    set_n(&world.session, &RECORDED, (), 1).await;
-    set_n(&world.session, &IN_SESSION, (), 1).await;
-    world.step().await;
-    let _ = world.probe.writes();
-    ANSWER.set(None);
-    let root = world.root();
-    let result = commit(&world.session, async |tx| {
-        tx.doc(&IN_SESSION, ()).await?.edit(|note| note.n = 2)?;
-        tx.doc(&RECORDED, ()).await?.edit(|note| note.n = 2)?;
-        tx.doc(&AS_OF, root).await?.edit(|note| note.n = 2)?;
-        tx.append_entry(root, picofleet_session::EntryDraft::new("t.entry")).await.map(|_| ())
-    })
-    .await;
-    assert!(matches!(result, Err(CommitError::Definition(DefinitionError::Panicked { call: "checkpointWhen()", .. }))), "{result:?}");
-    assert_eq!(world.probe.writes(), []);
-    ANSWER.set(Some(false));
-    world.step().await;
-    assert_eq!(world.session.snapshot(&IN_SESSION, ()).await.unwrap().unwrap().n, 1);
-    assert_eq!(world.session.snapshot(&RECORDED, ()).await.unwrap().unwrap().n, 1);
-    assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap(), None);
-    set_n(&world.session, &RECORDED, (), 3).await;
-    assert_eq!(stored(&world.session, &RECORDED, ()).await.unwrap().1, 1);
-}
-
-async fn s041_retirement_stores_the_final_content_and_a_later_access_creates(mut world: World) {
-    let root = world.root();
-    set_n(&world.session, &AS_OF, root, 1).await;
-    let before = append_plain(&world.session, root).await.id;
-    world.step().await;
-    let old = id_of(&world.session, &AS_OF, root).await.unwrap();
-    let _ = (world.probe.writes(), initials());
-    commit(&world.session, async |tx| {
-        tx.doc(&AS_OF, root).await?.edit(|note| note.n = 2)?;
-        tx.retire_doc(&AS_OF, root).await?;
-        let new = tx.doc(&AS_OF, root).await?;
-        assert_eq!(new.read()?, Note::new("initial"));
-        new.edit(|note| note.n = 3)
-    })
-    .await
-    .unwrap();
-    assert_eq!(initials(), 1);
-    let writes = world.probe.writes();
-    let kinds: Vec<_> = writes
-        .iter()
-        .map(|write| match write {
-            Write::DocumentChange { id, .. } => ("change", *id),
-            Write::DocumentCreate { create, .. } => ("create", create.id),
-            Write::DocumentRetire(id) => ("retire", *id),
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    let new = id_of(&world.session, &AS_OF, root).await.unwrap();
-    assert_eq!(kinds, [("change", old), ("create", new), ("retire", old)]);
-    assert_ne!(new, old);
-    world.step().await;
-    assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap().unwrap().n, 3);
-    assert_eq!(world.session.snapshot_as_of(&AS_OF, root, before).await.unwrap().unwrap().n, 1);
-}
-
-async fn id_of<S: Scope>(session: &Session, token: &DocToken<Note, S>, at: S::At) -> Option<picofleet_session::DocumentId> {
-    let address = picofleet_session::DocumentAddress { kind: token.kind.to_owned(), scope: S::placement(at).scope(), key: None };
-    session.store().find_document(address, Point::Current).await.unwrap().map(|record| record.create.id)
-}
-
-async fn s041_retirement_of_what_was_made_in_the_transaction(mut world: World) {
-    let root = world.root();
-    let entry = commit(&world.session, async |tx| {
-        tx.doc(&AS_OF, root).await?.edit(|note| note.n = 1)?;
-        tx.retire_doc(&AS_OF, root).await?;
-        tx.append_entry(root, picofleet_session::EntryDraft::new("t.entry")).await
-    })
-    .await
-    .unwrap();
-    world.step().await;
-    assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap(), None);
-    assert_eq!(world.session.snapshot_as_of(&AS_OF, root, entry.id).await.unwrap(), None, "its lifetime is empty");
-    let _ = initials();
-    commit(&world.session, async |tx| {
-        for n in 1..4 {
-            tx.doc(&AS_OF, root).await?.edit(|note| note.n = n)?;
-            tx.retire_doc(&AS_OF, root).await?;
-        }
-        tx.doc(&AS_OF, root).await?.edit(|note| note.n = 4)
-    })
-    .await
-    .unwrap();
-    assert_eq!(initials(), 4);
-    world.step().await;
-    assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap().unwrap().n, 4);
-    // Twice at one address in one transaction, when one is committed: the second finds nothing.
-    commit(&world.session, async |tx| {
-        tx.retire_doc(&AS_OF, root).await?;
-        tx.retire_doc(&AS_OF, root).await
-    })
-    .await
-    .unwrap();
-    world.step().await;
-    assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap(), None);
-}
-
-async fn s041_retirement_without_access_and_of_nothing(mut world: World) {
-    let root = world.root();
-    let head = world.session.store().head().await.unwrap();
-    commit(&world.session, async |tx| {
-        tx.retire_doc(&AS_OF, root).await?;
-        tx.retire_doc_in(&AS_OF_FAMILY, root, "k").await
-    })
-    .await
-    .unwrap();
-    assert_eq!(world.session.store().head().await.unwrap(), head);
-    set_n(&world.session, &AS_OF, root, 1).await;
-    commit(&world.session, async |tx| tx.doc_in(&AS_OF_FAMILY, root, "k", &"seed".to_owned()).await.map(|_| ())).await.unwrap();
-    world.step().await;
-    let _ = initials();
-    // It may be in memory and is not open.
-    world.session.snapshot(&AS_OF, root).await.unwrap().unwrap();
-    commit(&world.session, async |tx| {
-        tx.retire_doc(&AS_OF, root).await?;
-        tx.retire_doc_in(&AS_OF_FAMILY, root, "k").await
-    })
-    .await
-    .unwrap();
-    assert_eq!(initials(), 0);
-    assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap(), None);
-    assert_eq!(world.session.snapshot_in(&AS_OF_FAMILY, root, "k").await.unwrap(), None);
-    world.step().await;
-    assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap(), None);
-    commit(&world.session, async |tx| tx.doc(&AS_OF, root).await.map(|_| ())).await.unwrap();
-    assert_eq!(initials(), 1);
-}
-
-async fn s042_task_documents_end_with_their_task(mut world: World) {
-    let root = world.root();
-    let id = commit(&world.session, async |tx| tx.create_task_raw(task(root)).await).await.unwrap();
-    set_n(&world.session, &IN_TASK, id, 1).await;
-    commit(&world.session, async |tx| tx.doc_in(&TASK_FAMILY, id, "old", &"seed".to_owned()).await.map(|_| ())).await.unwrap();
-    world.step().await;
-    let record = picofleet_conformance::documents::task_record(&world.session, id).await.unwrap();
-    let over = commit(&world.session, async |tx| {
-        tx.doc(&IN_TASK, id).await?.edit(|note| note.n = 2)?;
-        tx.doc_in(&TASK_FAMILY, id, "new", &"seed".to_owned()).await?;
-        put_state(tx, &record, TaskState::Terminal { outcome: completed() }).await?;
-        // Its documents are gone from here on, also the one that is open.
-        assert!(matches!(tx.doc(&IN_TASK, id).await, Err(TxError::Invalid(Violation::TaskOver { .. }))));
-        Ok(())
-    })
-    .await;
-    over.unwrap();
-    world.step().await;
-    assert_eq!(world.session.snapshot(&IN_TASK, id).await.unwrap(), None);
-    for key in ["old", "new"] {
-        assert_eq!(world.session.snapshot_in(&TASK_FAMILY, id, key).await.unwrap(), None, "{key}");
-    }
-    let query = picofleet_session::storage::DocumentQuery { scope: DocumentScope::Task { id }, at: Point::Current, kind: None };
-    assert_eq!(world.session.store().scan_documents(query, 10, None).await.unwrap().items, []);
-    let again = commit(&world.session, async |tx| tx.doc(&IN_TASK, id).await.map(|_| ())).await;
-    assert!(matches!(again, Err(CommitError::Invalid(Violation::TaskOver { .. }))), "{again:?}");
-
-    // A task that begins and ends in one transaction.
-    let short = commit(&world.session, async |tx| {
-        let id = tx.create_task_raw(task(root)).await?;
-        tx.doc(&IN_TASK, id).await?;
-        let record = picofleet_session::TaskRecord { id, ..record.clone() };
-        put_state(tx, &record, TaskState::Terminal { outcome: completed() }).await?;
-        Ok(id)
-    })
-    .await
-    .unwrap();
-    assert_eq!(world.session.snapshot(&IN_TASK, short).await.unwrap(), None);
-}
-
-async fn s042_documents_need_their_conversation_or_task(world: World) {
-    let conversation = picofleet_session::ConversationId::new(999).unwrap();
-    let result = commit(&world.session, async |tx| tx.doc(&AS_OF, conversation).await.map(|_| ())).await;
-    assert!(matches!(result, Err(CommitError::Invalid(Violation::UnknownConversation { .. }))), "{result:?}");
-    let result = commit(&world.session, async |tx| tx.doc(&IN_TASK, TaskId::new(999).unwrap()).await.map(|_| ())).await;
-    assert!(matches!(result, Err(CommitError::Invalid(Violation::UnknownTask { .. }))), "{result:?}");
-}
-
 async fn x013_concurrent_acquisitions_share_a_draft(mut world: World) {
     world.probe.slow(true);
     let root = world.root();
@@ -662,17 +376,6 @@ async fn x013_concurrent_acquisitions_share_a_draft(mut world: World) {
     assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap().unwrap().n, 4);
 }
 
-async fn x013_tokens_of_two_versions_do_not_share_a_draft(world: World) {
-    set_n(&world.session, &RECORDED, (), 1).await;
-    let result = commit(&world.session, async |tx| {
-        tx.doc(&RECORDED_2, ()).await?;
-        tx.doc(&RECORDED, ()).await.map(|_| ())
-    })
-    .await;
-    assert!(matches!(result, Err(CommitError::Invalid(Violation::TwoVersions { open: 2, asked: 1, .. }))), "{result:?}");
-    assert_eq!(stored(&world.session, &RECORDED, ()).await.unwrap().0, 1);
-}
-
 async fn x015_an_acquisition_that_is_given_up_leaves_nothing(world: World) {
     world.probe.slow(true);
     let root = world.root();
@@ -687,6 +390,16 @@ async fn x015_an_acquisition_that_is_given_up_leaves_nothing(world: World) {
     .await
     .unwrap();
     assert_eq!((initials(), world.session.store().head().await.unwrap()), (0, head), "it initialized or minted");
+    // The error of the callback is the one that counts.
+    let failed: Result<(), Failure> = world
+        .session
+        .commit(async |tx| {
+            assert!(futures::poll!(Box::pin(tx.doc(&AS_OF, root))).is_pending());
+            Err(Failure::Own("on purpose"))
+        })
+        .await;
+    assert!(matches!(failed, Err(Failure::Own("on purpose"))));
+    assert_eq!((initials(), world.session.store().head().await.unwrap()), (0, head));
     // Given up while another one waits for it: the other one goes on.
     commit(&world.session, async |tx| {
         let mut first = Box::pin(tx.doc(&AS_OF, root));
@@ -700,39 +413,4 @@ async fn x015_an_acquisition_that_is_given_up_leaves_nothing(world: World) {
     .unwrap();
     assert_eq!(initials(), 1);
     assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap().unwrap().n, 1);
-}
-
-async fn x015_a_retirement_beside_a_pending_acquisition(mut world: World) {
-    let root = world.root();
-    for committed in [false, true] {
-        if committed {
-            set_n(&world.session, &AS_OF, root, 1).await;
-        }
-        world.step().await;
-        world.probe.slow(true);
-        commit(&world.session, async |tx| {
-            let (opened, retired) = futures::join!(tx.doc(&AS_OF, root), tx.retire_doc(&AS_OF, root));
-            opened?.edit(|note| note.n = 2)?;
-            retired
-        })
-        .await
-        .unwrap();
-        assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap(), None, "committed before: {committed}");
-        world.step().await;
-        assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap(), None, "committed before: {committed}");
-
-        // The other way round: what is opened behind the retirement is a new one.
-        if committed {
-            set_n(&world.session, &AS_OF, root, 1).await;
-        }
-        commit(&world.session, async |tx| {
-            let (retired, again, opened) = futures::join!(tx.retire_doc(&AS_OF, root), tx.retire_doc(&AS_OF, root), tx.doc(&AS_OF, root));
-            assert_eq!(opened?.read()?, Note::new("initial"));
-            retired.and(again)
-        })
-        .await
-        .unwrap();
-        assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap(), Some(Note::new("initial")), "committed before: {committed}");
-        commit(&world.session, async |tx| tx.retire_doc(&AS_OF, root).await).await.unwrap();
-    }
 }

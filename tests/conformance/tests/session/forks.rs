@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use picofleet_conformance::World;
 use picofleet_conformance::documents::{
     AS_OF, AS_OF_FAMILY, CURRENT, CURRENT_FAMILY, Failure, IN_SESSION, IN_TASK, INITIAL, INITIAL_FAMILY, Note, REWINDABLE_CURRENT,
-    REWINDABLE_INITIAL, append, append_plain, assistant, commit, initials, json, task, tool_result, user,
+    REWINDABLE_INITIAL, append, append_plain, assistant, commit, initials, json, set_n, task, tool_result, user,
 };
 use picofleet_delta::Json;
 use picofleet_session::message::{Message, StopReason};
@@ -40,10 +40,6 @@ const OWNERLESS: ConversationOwnership = ConversationOwnership::Ownerless;
 
 async fn fork(session: &Session, parent: ConversationId, at: EntryId) -> ConversationId {
     commit(session, async |tx| tx.fork_conversation(parent, at, OWNERLESS).await).await.unwrap().id
-}
-
-async fn set_n<S: Scope>(session: &Session, token: &DocToken<Note, S>, at: S::At, n: i64) {
-    commit(session, async |tx| tx.doc(token, at).await?.edit(|note| note.n = n)).await.unwrap();
 }
 
 async fn n<S: Scope>(session: &Session, token: &DocToken<Note, S>, at: S::At) -> Option<i64> {

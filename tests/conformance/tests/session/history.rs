@@ -3,12 +3,12 @@
 use std::cell::Cell;
 
 use picofleet_conformance::World;
-use picofleet_conformance::documents::{AS_OF, Failure, Note, append_plain, commit, json, ops};
+use picofleet_conformance::documents::{AS_OF, Failure, Note, append_plain, commit, json, ops, set_n};
 use picofleet_delta::Json;
 use picofleet_session::storage::{EntryQuery, Write};
 use picofleet_session::{
     AsOf, CommitError, ConversationOwnership, Current, DefinitionError, DocDefinition, DocToken, DocumentAddress, DocumentContent,
-    EntryDraft, EntryId, Latest, MigrateError, Point, ReadError, Rewindable, Scope, Session, TxError, Violation, every,
+    EntryDraft, EntryId, Latest, MigrateError, Point, ReadError, Rewindable, Scope, TxError, Violation, every,
 };
 
 scenarios! {
@@ -80,10 +80,6 @@ const PANICS_2: Doc = DocToken::new("t.versioned", 2, || DocDefinition {
     migrate: Some(|_, _| panic!("on purpose")),
     checkpoint_when: every::<9>,
 });
-
-async fn set_n<S: Scope>(session: &Session, token: &DocToken<Note, S>, at: S::At, n: i64) {
-    commit(session, async |tx| tx.doc(token, at).await?.edit(|note| note.n = n)).await.unwrap();
-}
 
 /// The version, the deltas behind the base and the value that storage has.
 async fn stored(world: &World) -> (u32, u32, Json) {

@@ -1,18 +1,14 @@
-//! The line: order, nesting, cancellation, uncertain failures and the end of a session (scenarios S058-S060, X097, X098).
+//! What storage does to a commit, and the end of a session (scenarios S058-S060, X025, X097-X099).
 
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 
-use futures::FutureExt as _;
-use picofleet_conformance::documents::{AS_OF, AS_OF_FAMILY, CURRENT, IN_SESSION, IN_TASK, Note, append_plain, commit, task};
-use picofleet_conformance::{Fault, Hold, World, wait_for};
-use picofleet_session::storage::{EntryQuery, Rejection};
+use picofleet_conformance::documents::{AS_OF, AS_OF_FAMILY, IN_SESSION, Note, add, append_plain, commit, n};
+use picofleet_conformance::{Fault, Hold, NOW, World, wait_for};
+use picofleet_session::storage::{EntryQuery, Rejection, StorageError};
 use picofleet_session::{
-    CloseError, CommitError, ConversationId, ConversationOwnership, EntryDraft, EntryId, ReadError, Session, SessionFailed,
+    Clock, CommitError, ConversationOwnership, EntryDraft, Millis, OpenError, ReadError, Session, SessionFailed, SessionId, SessionOptions,
 };
 
 scenarios! {
@@ -22,12 +18,6 @@ scenarios! {
     s059_an_uncertain_failure_without_a_caller,
     s060_a_rejected_batch_rolls_back,
     x025_a_panicking_listener_ends_the_session,
-    x028_waits_that_could_never_end_are_refused,
-    x028_a_commit_of_another_session_inside_one,
-    x029_commits_are_serial_in_the_order_of_their_calls,
-    x029_a_commit_interrupted_anywhere_is_whole_or_absent,
-    x029_a_commit_given_up_in_the_queue_or_the_callback,
-    x029_a_panicking_callback_rolls_back,
     x097_the_admitted_commit_settles_and_the_queue_is_refused,
     x097_an_open_callback_settles_at_the_seal,
     x097_closing_twice_and_through_clones,
@@ -35,16 +25,8 @@ scenarios! {
     x097_everything_is_refused_after_closing,
     x098_a_failure_while_closing_is_reported,
     x098_a_fenced_owner_ends,
-}
-
-async fn add(session: &Session) -> Result<i64, CommitError> {
-    commit(session, async |tx| {
-        tx.doc(&IN_SESSION, ()).await?.edit(|note| {
-            note.n += 1;
-            note.n
-        })
-    })
-    .await
+    x099_opening_and_the_time_of_a_commit,
+    x099_orderly_ends_without_a_commit_quarantine_nothing,
 }
 
 /// Drives a commit until its batch is inside storage.
@@ -53,10 +35,6 @@ async fn bring<R>(commit: &mut (impl Future<Output = R> + Unpin), hold: &Hold) {
         assert!(futures::poll!(&mut *commit).is_pending(), "it did not wait for storage");
         tokio::task::yield_now().await;
     }
-}
-
-async fn n(session: &Session) -> i64 {
-    session.snapshot(&IN_SESSION, ()).await.unwrap().map_or(0, |note| note.n)
 }
 
 async fn s058_a_commit_in_storage_settles_without_its_caller(mut world: World) {
@@ -212,207 +190,6 @@ async fn x025_a_panicking_listener_ends_the_session(mut world: World) {
     }
 }
 
-async fn x028_waits_that_could_never_end_are_refused(world: World) {
-    let root = world.root();
-    let at = append_plain(&world.session, root).await.id;
-    let session = &world.session;
-    commit(session, async |tx| {
-        tx.doc(&IN_SESSION, ()).await?.edit(|note| note.n = 1)?;
-        let nested = session.commit(async |_| Ok::<_, CommitError>(())).await;
-        assert!(matches!(nested, Err(CommitError::Nested)), "{nested:?}");
-        let clone = session.clone();
-        assert!(matches!(add(&clone).await, Err(CommitError::Nested)));
-        assert!(matches!(session.snapshot(&IN_SESSION, ()).await, Err(ReadError::Nested)));
-        assert!(matches!(session.snapshot_in(&AS_OF_FAMILY, root, "k").await, Err(ReadError::Nested)));
-        assert!(matches!(session.watch_doc(&IN_SESSION, ()).await.map(|_| ()), Err(ReadError::Nested)));
-        assert!(matches!(session.document_state(&IN_SESSION, ()).await.map(|_| ()), Err(ReadError::Nested)));
-        assert!(matches!(session.context(root, None).await.map(|_| ()), Err(ReadError::Nested)));
-        assert!(matches!(session.close().await, Err(CloseError::Nested)));
-        assert!(matches!(session.release().await, Err(CloseError::Nested)));
-        // What needs no line is as before.
-        assert_eq!(session.conversation(root).await.unwrap().map(|record| record.id), Some(root));
-        assert_eq!(session.snapshot_as_of(&AS_OF, root, at).await.unwrap(), None);
-        Ok(())
-    })
-    .await
-    .unwrap();
-    assert_eq!(n(session).await, 1, "a refusal broke the outer commit");
-}
-
-async fn x028_a_commit_of_another_session_inside_one(world: World) {
-    let other = world.another().await;
-    let session = &world.session;
-    commit(session, async |tx| {
-        tx.doc(&IN_SESSION, ()).await?.edit(|note| note.n = 1)?;
-        commit(&other, async |inner| {
-            inner.doc(&IN_SESSION, ()).await?.edit(|note| note.n = 2)?;
-            // The outer line is held in here too.
-            assert!(matches!(add(session).await, Err(CommitError::Nested)));
-            assert!(matches!(other.snapshot(&IN_SESSION, ()).await, Err(ReadError::Nested)));
-            Ok(())
-        })
-        .await
-        .unwrap();
-        assert_eq!(other.snapshot(&IN_SESSION, ()).await.unwrap().unwrap().n, 2);
-        assert!(matches!(add(session).await, Err(CommitError::Nested)));
-        Ok(())
-    })
-    .await
-    .unwrap();
-    assert_eq!((n(session).await, n(&other).await), (1, 2));
-}
-
-async fn x029_commits_are_serial_in_the_order_of_their_calls(mut world: World) {
-    let root = world.root();
-    let (running, session) = (AtomicUsize::new(0), &world.session);
-    let one = async |i: i64| {
-        commit(session, async |tx| {
-            assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two callbacks at once");
-            let doc = tx.doc(&IN_SESSION, ()).await?;
-            let before = doc.read()?.n;
-            tokio::task::yield_now().await;
-            tx.append_entry(root, EntryDraft::new("t.entry").data(i)).await?;
-            doc.edit(|note| note.n = before + 1)?;
-            running.fetch_sub(1, Ordering::SeqCst);
-            Ok(before)
-        })
-        .await
-        .unwrap()
-    };
-    let seen = futures::future::join_all((0..50).map(one)).await;
-    assert_eq!(seen, (0..50).collect::<Vec<_>>());
-    world.step().await;
-    let entries = world.session.store().scan_entries(EntryQuery::all(root), 100, None).await.unwrap().items;
-    let data: Vec<_> = entries.iter().rev().map(|entry| entry.data.as_ref().unwrap().as_i64().unwrap()).collect();
-    assert_eq!(data, (0..50).collect::<Vec<_>>());
-    assert_eq!(n(&world.session).await, 50);
-}
-
-/// A future that is given up after a number of polls: at once, or when it would be polled again.
-struct GivenUp<F> {
-    future: Pin<Box<F>>,
-    polls: usize,
-    at_once: bool,
-}
-
-impl<F: Future> Future for GivenUp<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.polls == 0 {
-            return Poll::Ready(None);
-        }
-        self.polls -= 1;
-        match self.future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if self.at_once && self.polls == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-/// One commit that touches everything: documents of every scope, an entry, a fork, a task that ends with its documents.
-async fn everything(session: &Session, root: ConversationId, at: EntryId) -> Result<(), CommitError> {
-    commit(session, async |tx| {
-        let number = tx.doc(&IN_SESSION, ()).await?.edit(|note| {
-            note.n += 1;
-            note.n
-        })?;
-        let seed = String::new();
-        let (as_of, member) = futures::join!(tx.doc(&AS_OF, root), tx.doc_in(&AS_OF_FAMILY, root, "k", &seed));
-        as_of?.edit(|note| note.n += 1)?;
-        member?.edit(|note| note.n += 1)?;
-        tx.append_entry(root, EntryDraft::new("t.entry").data(number)).await?;
-        let child = tx.fork_conversation(root, at, ConversationOwnership::Ownerless).await?.id;
-        tx.doc(&CURRENT, child).await?.edit(|note| note.n = number)?;
-        let id = tx.create_task_raw(task(root)).await?;
-        tx.doc(&IN_TASK, id).await?;
-        tx.retire_doc(&IN_TASK, id).await?;
-        Ok(())
-    })
-    .await
-}
-
-async fn x029_a_commit_interrupted_anywhere_is_whole_or_absent(mut world: World) {
-    let root = world.root();
-    commit(&world.session, async |tx| tx.doc(&CURRENT, root).await.map(|_| ())).await.unwrap();
-    let at = append_plain(&world.session, root).await.id;
-    world.probe.slow(true);
-    let (mut done, mut absent) = (0, 0);
-    for polls in 1.. {
-        let mut completed = true;
-        for at_once in [true, false] {
-            let interrupted = GivenUp { future: Box::pin(everything(&world.session, root, at)), polls, at_once };
-            completed &= interrupted.await.transpose().unwrap().is_some();
-            // It may have been admitted before it was given up; then it settles first.
-            let now = n(&world.session).await;
-            assert!(now == done || now == done + 1, "{now} after {done}");
-            absent += i32::from(now == done);
-            done = now;
-            let as_of = world.session.snapshot(&AS_OF, root).await.unwrap().map_or(0, |note| note.n);
-            let member = world.session.snapshot_in(&AS_OF_FAMILY, root, "k").await.unwrap().map_or(0, |note| note.n);
-            assert_eq!((as_of, member), (done, done), "a part of the commit at {polls} polls");
-        }
-        if completed {
-            break;
-        }
-        assert!(polls < 500, "it never completes");
-    }
-    assert!(absent > 5, "the commit had too few places to be interrupted at: {absent}");
-    let entries = world.session.store().scan_entries(EntryQuery::all(root), 1_000, None).await.unwrap().items;
-    assert_eq!(i64::try_from(entries.len()).unwrap(), done + 1);
-    let forks = world.session.store().scan_conversations(Default::default(), 1_000, None).await.unwrap().items;
-    assert_eq!(i64::try_from(forks.len()).unwrap(), done + 1);
-    world.reopen().await;
-    assert_eq!(n(&world.session).await, done);
-    everything(&world.session, root, at).await.unwrap();
-    assert_eq!(n(&world.session).await, done + 1);
-}
-
-async fn x029_a_commit_given_up_in_the_queue_or_the_callback(world: World) {
-    let session = &world.session;
-    let mut first = Box::pin(commit(session, async |tx| {
-        tx.doc(&IN_SESSION, ()).await?.edit(|note| note.n = 100)?;
-        std::future::pending::<()>().await;
-        Ok(())
-    }));
-    assert!(futures::poll!(&mut first).is_pending());
-    let mut queued: Vec<_> = (0..4).map(|_| Box::pin(add(session))).collect();
-    let mut read = Box::pin(session.snapshot(&IN_SESSION, ()));
-    for commit in &mut queued {
-        assert!(futures::poll!(commit).is_pending());
-    }
-    assert!(futures::poll!(&mut read).is_pending());
-    // One in the middle of the queue, and the one that holds the line.
-    drop(queued.remove(1));
-    drop(first);
-    let order = futures::future::join_all(queued).await;
-    let order: Vec<_> = order.into_iter().map(Result::unwrap).collect();
-    assert_eq!(order, [1, 2, 3]);
-    assert_eq!(read.await.unwrap().unwrap().n, 3);
-    assert_eq!(add(session).await.unwrap(), 4);
-}
-
-async fn x029_a_panicking_callback_rolls_back(mut world: World) {
-    add(&world.session).await.unwrap();
-    world.step().await;
-    let session = &world.session;
-    let root = world.root();
-    let panicked = AssertUnwindSafe(commit(session, async |tx| {
-        tx.doc(&IN_SESSION, ()).await?.edit(|note| note.n = 100)?;
-        tx.append_entry(root, EntryDraft::new("t.entry")).await?;
-        panic!("on purpose");
-        #[expect(unreachable_code, reason = "the type of the callback")]
-        Ok(())
-    }))
-    .catch_unwind()
-    .await;
-    assert!(panicked.is_err());
-    assert_eq!(n(session).await, 1);
-    assert_eq!(add(session).await.unwrap(), 2);
-    assert_eq!(session.store().scan_entries(EntryQuery::all(root), 9, None).await.unwrap().items, []);
-}
-
 async fn x097_the_admitted_commit_settles_and_the_queue_is_refused(mut world: World) {
     add(&world.session).await.unwrap();
     let hold = world.probe.hold();
@@ -553,4 +330,44 @@ async fn x098_a_fenced_owner_ends(mut world: World) {
     old.close().await.unwrap();
     // Nothing of the winner is lost.
     assert_eq!(add(&world.session).await.unwrap(), 3);
+}
+
+async fn x099_opening_and_the_time_of_a_commit(mut world: World) {
+    let later = Millis(NOW.0 + 5_000);
+    let now = commit(&world.session, async |tx| {
+        tx.doc(&IN_SESSION, ()).await?;
+        world.clock.set(later);
+        Ok(tx.now())
+    })
+    .await
+    .unwrap();
+    assert_eq!(now, NOW, "a transaction has the time of its beginning");
+    assert_eq!(world.session.store().head().await.unwrap().at, NOW);
+    add(&world.session).await.unwrap();
+    assert_eq!(world.session.store().head().await.unwrap().at, later);
+    world.step().await;
+
+    let options = SessionOptions { clock: Clock::manual(later), ..SessionOptions::default() };
+    let absent = Session::open(&**world.store(), SessionId::random(), options.clone()).await;
+    assert!(matches!(absent.map(|_| ()), Err(OpenError::Storage(StorageError::NotFound { .. }))));
+    let session = Session::open(&**world.store(), world.session.id(), options).await.unwrap();
+    assert_eq!((session.clock().now(), n(&session).await), (later, 1));
+    assert_eq!(add(&session).await.unwrap(), 2);
+    session.close().await.unwrap();
+    world.open().await;
+    assert_eq!(n(&world.session).await, 2);
+}
+
+async fn x099_orderly_ends_without_a_commit_quarantine_nothing(mut world: World) {
+    for _ in 0..8 {
+        world.session.close().await.unwrap();
+        world.open().await;
+    }
+    add(&world.session).await.unwrap();
+    // Owners that end without a word are counted.
+    for _ in 0..3 {
+        Session::open(&**world.store(), world.session.id(), SessionOptions::default()).await.unwrap();
+    }
+    let fourth = Session::open(&**world.store(), world.session.id(), SessionOptions::default()).await;
+    assert!(matches!(fourth.map(|_| ()), Err(OpenError::Storage(StorageError::Quarantined { .. }))));
 }
