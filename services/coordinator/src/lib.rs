@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use picofleet_fleet::LineServer;
-use picofleet_harness::line::{LineError, SessionLine};
+use picofleet_harness::line::{ConversationWatch, LineError, SessionLine};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
 use picofleet_harness::wire::{Answer, Hint, Request, Signal, WorkerId};
 use picofleet_session::storage::Store;
-use picofleet_session::{Clock, OpenError, Session, SessionId, SessionOptions};
+use picofleet_session::{Clock, ConversationId, OpenError, Session, SessionId, SessionOptions};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -108,6 +108,15 @@ impl Coordinator {
     /// [`CallError::Unavailable`].
     pub async fn resume(&self, session: SessionId) -> Result<(), CallError> {
         self.line(session).await.map(|_| ()).map_err(|error| unavailable(session, &error))
+    }
+
+    /// Follows a conversation of a session.
+    ///
+    /// # Errors
+    /// [`CallError::Unavailable`].
+    pub async fn watch(&self, session: SessionId, conversation: ConversationId) -> Result<ConversationWatch, CallError> {
+        let line = self.line(session).await.map_err(|error| unavailable(session, &error))?;
+        line.watch(conversation).await.map_err(|error| unavailable(session, &ServeError::Line(error)))
     }
 
     /// Stops planning, closes every session, and waits for both.

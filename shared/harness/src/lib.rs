@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod effects;
+pub mod frame;
 pub mod generation;
 pub mod inbox;
 pub mod kinds;

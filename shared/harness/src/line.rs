@@ -7,6 +7,7 @@ mod reconcile;
 mod recover;
 mod reserve;
 mod say;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,8 @@ use crate::ownership::{Lineage, Plan, Tree};
 use crate::step::Mode;
 use crate::task::LineTasks;
 use crate::wire::{Answer, Refusal, Request, Signal, WorkerId};
+
+pub use watch::{ConversationWatch, Followed};
 
 /// The line of one session. Cheap to clone; all clones are one line.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 use picofleet_session::storage::EntryQuery;
 use picofleet_session::{
-    CommitToken, ConversationId, EntryId, EntryRecord, InvocationId, Json, Seq, SessionId, SubmissionId, SubmissionRecord, TaskError,
+    CommitToken, ConversationId, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId, TaskError,
     TaskId, TaskRecord,
 };
 use serde::{Deserialize, Serialize};
@@ -300,18 +300,3 @@ pub enum HostFailure {
 /// Names a commit: `(seq, token)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Point(pub Seq, pub CommitToken);
-
-/// One commit as the subscribers of one conversation see it.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Frame {
-    /// The commit.
-    pub at: Point,
-    /// The conversation's frame before it.
-    pub previous: Option<Point>,
-    /// New entries.
-    pub entries: Vec<EntryRecord>,
-    /// Submissions that changed.
-    pub submissions: Vec<SubmissionRecord>,
-    /// Operations on the conversation's documents, by kind.
-    pub documents: Vec<(String, Json)>,
-}
