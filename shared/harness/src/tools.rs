@@ -12,10 +12,12 @@ use crate::tool::{Control, Replay};
 
 mod api;
 mod env;
+mod loose;
 
 pub use api::ToolApi;
 pub(crate) use api::{Call, Shown};
-pub use env::{EnvError, ExecutionEnv, FileKind, FileStat, FileSystem, Shell, ShellExit, ShellRequest};
+pub use env::{EnvError, ExecutionEnv, FileKind, FileStat, FileSystem, Shell, ShellExit, ShellRequest, Spill};
+pub use loose::LooseCall;
 
 /// What a tool says about itself.
 #[derive(Clone, Debug)]

@@ -123,10 +123,12 @@ impl OutputBuffer {
     fn push_tail(&mut self, text: &str) {
         self.kept.push_str(text);
         let mut cut = 0;
-        while self.kept.len() - cut > self.limits.max_bytes || count_lines(&self.kept[cut..]) > self.limits.max_lines {
+        let mut lines = count_lines(&self.kept);
+        while self.kept.len() - cut > self.limits.max_bytes || lines > self.limits.max_lines {
             match self.kept[cut..].find('\n').map(|newline| cut + newline + 1).filter(|next| *next < self.kept.len()) {
                 Some(next) => {
                     cut = next;
+                    lines -= 1;
                     self.dropped_lines += 1;
                 }
                 None => {

@@ -72,6 +72,19 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Replaces a file whole or not at all; makes its directories.
     fn write<'a>(&'a self, path: &'a str, content: &'a [u8]) -> BoxFuture<'a, Result<(), EnvError>>;
+
+    /// Like [`FileSystem::write`], if the file still has the bytes `expected`; says whether it had them.
+    ///
+    /// An environment makes this one step for all that write through it. This default is two steps.
+    fn replace<'a>(&'a self, path: &'a str, expected: &'a [u8], content: &'a [u8]) -> BoxFuture<'a, Result<bool, EnvError>> {
+        Box::pin(async move {
+            match self.read(path, expected.len() as u64).await {
+                Ok(present) if present == expected => self.write(path, content).await.map(|()| true),
+                Ok(_) | Err(EnvError::NotFound { .. } | EnvError::Unsuitable { .. }) => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+    }
 }
 
 /// A command to run.
@@ -88,15 +101,33 @@ pub struct ShellRequest {
 pub struct ShellExit {
     /// Its exit code; `None` where a signal ended it.
     pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
     /// It was killed because its time was over.
     pub timed_out: bool,
-    /// Where its complete output is, where that was too much to be kept.
-    pub spill: Option<String>,
+    /// How many processes that it had started were still there when it ended by itself, and were killed.
+    pub left: usize,
+    /// Its complete output, where that was too much to be kept.
+    pub spill: Option<Spill>,
+}
+
+/// A file with the output of a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spill {
+    /// Where it is; the environment's own `read` takes this path.
+    pub path: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// It has everything; `false` where the environment's limit or the disk cut it.
+    pub complete: bool,
 }
 
 /// Processes.
 pub trait Shell: Send + Sync + 'static {
-    /// Runs a command and hands its output over as it comes. Cancellation kills everything that it started.
+    /// Runs a command and hands its output over as it comes, both streams in the order in which they come.
+    ///
+    /// Everything that it started ends with it: when it ended by itself, when its time is over, when it is cancelled, which gives
+    /// [`EnvError::Cancelled`], and when this future is dropped.
     fn run<'a>(
         &'a self,
         request: ShellRequest,
