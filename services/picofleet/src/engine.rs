@@ -1,0 +1,81 @@
+//! The embedded engine: coordinator and worker in one process over the local transport (`design.md` 1).
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use picofleet_coordinator::Coordinator;
+use picofleet_fleet::Local;
+use picofleet_harness::effects::Services;
+use picofleet_harness::line::ConversationWatch;
+use picofleet_harness::transport::Transport;
+use picofleet_harness::wire::{Answer, HostCall, Request};
+use picofleet_session::storage::Store;
+use picofleet_session::{ConversationId, SessionId};
+use picofleet_worker::Worker;
+use serde::de::DeserializeOwned;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A running engine. Dropping it without [`Engine::close`] leaves its work as a killed process would.
+pub struct Engine {
+    coordinator: Coordinator,
+    transport: Arc<dyn Transport>,
+    worker: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+impl Engine {
+    /// Starts an engine over a store. Sessions resume their work when they are first used.
+    #[must_use]
+    pub fn start(store: Arc<dyn Store>, services: Services) -> Self {
+        let options = picofleet_coordinator::Options { clock: services.clock.clone(), ..picofleet_coordinator::Options::new() };
+        let (coordinator, outgoing) = Coordinator::new(store, options);
+        let transport: Arc<dyn Transport> = Arc::new(Local::plain(Arc::new(coordinator.clone())));
+        let stop = CancellationToken::new();
+        let worker = Worker::new(Arc::clone(&transport), services, picofleet_worker::Options::default());
+        let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
+        Self { coordinator, transport, worker, stop }
+    }
+
+    /// Calls a session as a host.
+    ///
+    /// # Errors
+    /// What the line answers instead of a value.
+    pub async fn host<T: DeserializeOwned>(&self, session: SessionId, call: HostCall) -> anyhow::Result<T> {
+        let answer = self.transport.call(session, Request::Host(Box::new(call))).await?;
+        match answer {
+            Answer::Value(value) => value.to().context("read the line's answer"),
+            Answer::Done => picofleet_session::Json::null().to().context("read the line's answer"),
+            Answer::Failed(failure) => Err(failure.into()),
+            Answer::Refused(refusal) => Err(refusal.into()),
+            other => bail!("the line gave an answer of another kind: {other:?}"),
+        }
+    }
+
+    /// Follows a conversation.
+    ///
+    /// # Errors
+    /// That the session can't be opened or read.
+    pub async fn watch(&self, session: SessionId, conversation: ConversationId) -> anyhow::Result<ConversationWatch> {
+        Ok(self.coordinator.watch(session, conversation).await?)
+    }
+
+    /// Opens a session, so that its unfinished work goes on.
+    ///
+    /// # Errors
+    /// That the session can't be opened.
+    pub async fn resume(&self, session: SessionId) -> anyhow::Result<()> {
+        Ok(self.coordinator.resume(session).await?)
+    }
+
+    /// Stops the worker, whose work resumes at the next start, and closes the sessions.
+    ///
+    /// # Errors
+    /// That the worker panicked.
+    pub async fn close(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        let worker = self.worker.await.context("the worker ended in disorder");
+        self.coordinator.close().await;
+        worker
+    }
+}

@@ -1,0 +1,168 @@
+//! Shows a conversation on a terminal as its frames come.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use anyhow::Context as _;
+use picofleet_harness::frame::{Documents, Frame};
+use picofleet_harness::live::{LIVE, LiveState, SlotStatus, ToolSlot};
+use picofleet_harness::usage::{USAGE, UsageState, add};
+use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, UserBlock, Usage};
+use picofleet_session::{EntryRecord, Json};
+
+/// How much of a message was shown: the bytes of each block.
+#[derive(Default)]
+struct Shown(Vec<usize>);
+
+/// Shows text, thinking, calls with their output, and at the end what it cost.
+pub(super) struct Printer {
+    color: bool,
+    shown: Shown,
+    /// How much output of each call was shown.
+    output: Vec<(String, usize)>,
+    /// The cursor is behind text and not at the begin of a line.
+    open_line: bool,
+    before: Option<UsageState>,
+}
+
+/// Whether nothing runs in a conversation.
+pub(super) fn idle(documents: &Documents) -> bool {
+    documents.get(LIVE.kind).is_none_or(|live| live.get("run").is_none())
+}
+
+impl Printer {
+    pub(super) fn new() -> Self {
+        let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { color, shown: Shown::default(), output: Vec::new(), open_line: false, before: None }
+    }
+
+    pub(super) fn frame(&mut self, frame: &Frame, documents: &Documents) -> anyhow::Result<()> {
+        if self.before.is_none() {
+            self.before = usage(documents);
+        }
+        let live: LiveState = documents.get(LIVE.kind).and_then(|live| live.to().ok()).unwrap_or_default();
+        if let Some(message) = live.generation.as_ref().and_then(|generation| generation.message.as_ref()) {
+            self.partial(message)?;
+        }
+        for entry in &frame.entries {
+            self.entry(entry)?;
+        }
+        if let Some(retry) = live.generation.as_ref().and_then(|generation| generation.retry.as_ref()) {
+            self.note(&format!("{}; trying again", retry.error))?;
+        }
+        for slot in live.tools.iter().flatten() {
+            self.slot(slot)?;
+        }
+        Ok(())
+    }
+
+    /// What this run cost.
+    pub(super) fn end(&mut self, documents: &Documents) -> anyhow::Result<()> {
+        self.close_line()?;
+        let total = |state: Option<UsageState>| {
+            let mut sum = Usage::default();
+            state.into_iter().flat_map(|state| state.models.into_values()).for_each(|usage| add(&mut sum, &usage));
+            sum
+        };
+        let (before, after) = (total(self.before.take()), total(usage(documents)));
+        let (input, output) = (after.input.saturating_sub(before.input), after.output.saturating_sub(before.output));
+        let cost = (after.cost.total - before.cost.total).max(0.0);
+        self.note(&format!("{input} tokens in, {output} out, ${cost:.4}"))
+    }
+
+    /// A remark that is not the model's.
+    pub(super) fn note(&mut self, text: &str) -> anyhow::Result<()> {
+        self.close_line()?;
+        self.write(&self.dim(&format!("[{text}]\n")))
+    }
+
+    fn partial(&mut self, message: &Json) -> anyhow::Result<()> {
+        match message.to::<Message>() {
+            Ok(Message::Assistant(message)) => self.message(&message),
+            // A part that is no message yet.
+            _ => Ok(()),
+        }
+    }
+
+    fn message(&mut self, message: &AssistantMessage) -> anyhow::Result<()> {
+        for (index, block) in message.content.iter().enumerate() {
+            if self.shown.0.len() <= index {
+                self.shown.0.resize(index + 1, 0);
+            }
+            let (text, thinking) = match block {
+                AssistantBlock::Text(text) => (&text.text, false),
+                AssistantBlock::Thinking(thinking) => (&thinking.thinking, true),
+                AssistantBlock::ToolCall(_) => continue,
+            };
+            let Some(new) = text.get(self.shown.0[index]..).filter(|new| !new.is_empty()) else { continue };
+            self.shown.0[index] = text.len();
+            let new = if thinking { self.dim(new) } else { new.to_owned() };
+            self.write(&new)?;
+            self.open_line = !text.ends_with('\n');
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: &EntryRecord) -> anyhow::Result<()> {
+        match entry.model.as_ref().and_then(|model| model.first()) {
+            Some(Message::Assistant(message)) => {
+                self.message(message)?;
+                self.shown = Shown::default();
+                self.close_line()?;
+                for block in &message.content {
+                    if let AssistantBlock::ToolCall(call) = block {
+                        self.write(&format!("{} {} {}\n", self.bold("*"), self.bold(&call.name), call.arguments))?;
+                    }
+                }
+            }
+            Some(Message::ToolResult(result)) if result.is_error => {
+                let text = result.content.iter().filter_map(|block| if let UserBlock::Text(text) = block { Some(text.text.as_str()) } else { None });
+                let text: Vec<&str> = text.collect();
+                self.close_line()?;
+                self.write(&format!("{}\n", self.dim(text.join("\n").trim_end())))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn slot(&mut self, slot: &ToolSlot) -> anyhow::Result<()> {
+        if slot.status != SlotStatus::Running {
+            return Ok(());
+        }
+        let output = slot.output.as_deref().unwrap_or_default();
+        let shown = match self.output.iter_mut().find(|(id, _)| *id == slot.call_id) {
+            Some((_, shown)) => shown,
+            None => {
+                self.output.push((slot.call_id.clone(), 0));
+                let last = self.output.len() - 1;
+                &mut self.output[last].1
+            }
+        };
+        let Some(new) = output.get(*shown..).filter(|new| !new.is_empty()).map(str::to_owned) else { return Ok(()) };
+        *shown = output.len();
+        self.open_line = !new.ends_with('\n');
+        let new = self.dim(&new);
+        self.write(&new)
+    }
+
+    fn close_line(&mut self) -> anyhow::Result<()> {
+        if std::mem::take(&mut self.open_line) { self.write("\n") } else { Ok(()) }
+    }
+
+    fn dim(&self, text: &str) -> String {
+        if self.color { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn bold(&self, text: &str) -> String {
+        if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn write(&self, text: &str) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("write to the terminal")
+    }
+}
+
+fn usage(documents: &Documents) -> Option<UsageState> {
+    documents.get(USAGE.kind).and_then(|usage| usage.to().ok())
+}
