@@ -12,6 +12,7 @@
 //! | [`arguments`] | argument text of tool calls, whole and while it streams; JSON of providers |
 //! | [`validate`] | tool arguments against their schema |
 //! | [`provider`] | a request, its stream of events, the trait of providers |
+//! | [`http`], [`sse`] | requests, their failures and streams of events: what the adapters share |
 //! | [`scripted`] | the provider that plays a script |
 //! | [`sanitize`], [`hash`], [`js`] | unpaired surrogates, the short hash, JSON text as JavaScript writes it |
 //!
@@ -30,12 +31,14 @@ pub mod arguments;
 pub mod classify;
 pub mod estimate;
 pub mod hash;
+pub mod http;
 pub mod js;
 pub mod model;
 pub mod provider;
 pub mod retry;
 pub mod sanitize;
 pub mod scripted;
+pub mod sse;
 pub mod transcript;
 pub mod transform;
 pub mod validate;
