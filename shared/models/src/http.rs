@@ -10,6 +10,7 @@
 
 mod driver;
 mod error;
+mod exchange;
 mod request;
 mod retry;
 

@@ -27,6 +27,7 @@
 //! - Input from providers, models and tool servers is hostile: nothing here panics, recurses without a bound or needs
 //!   time that is not bounded by the size of its input, save where a constant names the bound.
 
+pub mod anthropic;
 pub mod arguments;
 pub mod classify;
 pub mod estimate;

@@ -100,6 +100,11 @@ impl AnthropicDecoder {
         Ok(())
     }
 
+    /// Ends the answer early, with this error message.
+    pub(super) fn break_off(&mut self, problem: String) {
+        self.problem = Some(problem);
+    }
+
     /// Why an answer whose body is complete is a failure after all.
     fn incomplete(&mut self) -> Option<Problem> {
         if let Some(problem) = self.problem.take() {
@@ -314,7 +319,7 @@ fn unreadable(name: &str, problem: &str, data: &str) -> Problem {
 }
 
 /// The text, cut where it would make an error message too long to store.
-fn quote(text: &str) -> String {
+pub(super) fn quote(text: &str) -> String {
     if text.len() <= QUOTE_MAX {
         return text.to_owned();
     }

@@ -5,8 +5,7 @@ use std::mem;
 
 use picofleet_delta::Json;
 use picofleet_session::message::{
-    AssistantBlock, ImageContent, Message, SystemMessage, TextOrBlocks, ThinkingContent, ToolResultMessage, UserBlock,
-    UserMessage,
+    AssistantBlock, ImageContent, Message, SystemMessage, TextOrBlocks, ThinkingContent, ToolResultMessage, UserBlock, UserMessage,
 };
 
 use super::tools::Tools;

@@ -111,9 +111,9 @@ fn strict_variants(variants: &Json) -> Result<Json, StrictError> {
     let Some(variants) = variants.as_array().filter(|variants| !variants.is_empty()) else {
         return Err(refuse("anyOf must contain at least one schema"));
     };
-    let strict = variants.iter().map(|variant| {
-        if is_structured(variant) { Err(refuse("object and array unions are unsupported")) } else { strict_node(variant) }
-    });
+    let strict = variants
+        .iter()
+        .map(|variant| if is_structured(variant) { Err(refuse("object and array unions are unsupported")) } else { strict_node(variant) });
     strict.collect()
 }
 
@@ -131,7 +131,9 @@ fn strict_object(schema: &Json) -> Result<Vec<(&'static str, Json)>, StrictError
         return Err(refuse("required contains an unknown property"));
     }
     let mut strict = Vec::new();
-    for (name, property) in properties.iter() {
+    let properties = crate::js::entries(properties);
+    let names = Json::array(properties.iter().map(|(name, _)| *name));
+    for (name, property) in properties {
         let mut property = strict_node(property)?;
         if !required.iter().any(|own| own == name) && !allows_null(&property) {
             let null = Json::build_object().with("type", "null").build();
@@ -139,7 +141,6 @@ fn strict_object(schema: &Json) -> Result<Vec<(&'static str, Json)>, StrictError
         }
         strict.push((name, property));
     }
-    let names = Json::array(properties.keys());
     let mut members = vec![("required", names), ("additionalProperties", Json::from(false))];
     if schema.get("properties").is_some() {
         members.push(("properties", Json::object(strict)));
