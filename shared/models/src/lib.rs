@@ -35,6 +35,7 @@ pub mod hash;
 pub mod http;
 pub mod js;
 pub mod model;
+pub mod openai_responses;
 pub mod provider;
 pub mod retry;
 pub mod sanitize;
