@@ -12,6 +12,7 @@
 //! | [`arguments`] | argument text of tool calls, whole and while it streams; JSON of providers |
 //! | [`validate`] | tool arguments against their schema |
 //! | [`provider`] | a request, its stream of events, the trait of providers |
+//! | [`openai_chat`] | the adapter for OpenAI-compatible chat completions |
 //! | [`http`], [`sse`] | requests, their failures and streams of events: what the adapters share |
 //! | [`scripted`] | the provider that plays a script |
 //! | [`sanitize`], [`hash`], [`js`] | unpaired surrogates, the short hash, JSON text as JavaScript writes it |
@@ -35,12 +36,14 @@ pub mod hash;
 pub mod http;
 pub mod js;
 pub mod model;
+pub mod openai_chat;
 pub mod openai_responses;
 pub mod provider;
 pub mod retry;
 pub mod sanitize;
 pub mod scripted;
 pub mod sse;
+mod strict;
 pub mod transcript;
 pub mod transform;
 pub mod validate;

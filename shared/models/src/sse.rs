@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn sizes_are_bounded() {
-        let limits = Limits { line: 10, event: 25, body: 100 };
+        let limits = Limits { line: 10, event: 20, body: 100 };
         let fails = |text: &str| {
             let found = parse(text.bytes().map(|byte| vec![byte]), limits);
             assert_eq!(parse([text.as_bytes().to_vec()], limits).last().map(Result::is_err), found.last().map(Result::is_err), "{text:?}");
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(fails("data: 1234\n\ndata: 1234\n\n"), None);
         assert_eq!(fails("data: 12345").unwrap(), "a stream of events has a line of more than 10 bytes");
         assert_eq!(fails(": 345678901").unwrap(), "a stream of events has a line of more than 10 bytes");
-        assert_eq!(fails("data: 12\ndata: 12\ndata: 12").unwrap(), "a stream of events has an event of more than 25 bytes");
+        assert_eq!(fails("data: 12\ndata: 12\ndata: 12").unwrap(), "a stream of events has an event of more than 20 bytes");
         assert_eq!(fails(&"data: 1\n\n".repeat(12)).unwrap(), "a stream of events has more than 100 bytes");
         assert_eq!(fails(&"data: 1\r\n\r\n".repeat(9)), None);
     }

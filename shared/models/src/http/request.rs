@@ -16,7 +16,7 @@ use crate::provider::StreamOptions;
 const RETRY_DELAY_MAX_MS: u64 = 60_000;
 
 /// Headers whose values are credentials.
-const SECRET_HEADERS: [&str; 5] = ["authorization", "x-api-key", "api-key", "cookie", "proxy-authorization"];
+const SECRET_HEADERS: [&str; 6] = ["authorization", "x-api-key", "api-key", "cf-aig-authorization", "cookie", "proxy-authorization"];
 
 /// Shortest credential that is looked for in errors; shorter ones are in many words.
 const REDACTED_MIN: usize = 6;
