@@ -30,15 +30,19 @@
 
 pub mod anthropic;
 pub mod arguments;
+pub mod breaker;
 pub mod classify;
+pub mod config;
 pub mod estimate;
 pub mod hash;
 pub mod http;
 pub mod js;
+pub mod limiter;
 pub mod model;
 pub mod openai_chat;
 pub mod openai_responses;
 pub mod provider;
+pub mod registry;
 pub mod retry;
 pub mod sanitize;
 pub mod scripted;

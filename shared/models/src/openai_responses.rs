@@ -23,7 +23,6 @@ mod deferred;
 mod error;
 mod input;
 mod request;
-mod strict;
 mod tools;
 
 use futures::FutureExt as _;

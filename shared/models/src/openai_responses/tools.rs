@@ -5,7 +5,7 @@ use picofleet_session::message::ToolDeclaration;
 
 use super::BuildError;
 use super::compat::Compat;
-use super::strict::strict_schema;
+use crate::strict::strict_schema;
 
 /// The declarations, in order. Those that come as the result of a tool search say so.
 pub(super) fn tools(declarations: &[ToolDeclaration], compat: Compat, searched: bool) -> Result<Json, BuildError> {
