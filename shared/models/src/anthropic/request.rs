@@ -25,6 +25,9 @@ const ANSWER_MIN: u64 = 1024;
 /// A budget of nothing is sent as this, the least that the server takes.
 const BUDGET_MIN: u64 = 1024;
 
+/// The header that switches features on.
+const BETA_HEADER: &str = "anthropic-beta";
+
 /// The header of an API key.
 const KEY_HEADER: &str = "x-api-key";
 
@@ -129,14 +132,28 @@ pub(super) fn finish(
     }
     request = request.header("anthropic-version", "2023-06-01")?.header("anthropic-dangerous-direct-browser-access", "true")?;
     if !betas.is_empty() {
-        request = request.header("anthropic-beta", &betas.join(","))?;
+        request = request.header(BETA_HEADER, &betas.join(","))?;
     }
     let keeps = options.cache_retention != Some(CacheRetention::None);
     if let (Some(name), Some(session), true) = (Compat::of(model).session_header, &options.session_id, keeps) {
         request = request.header(name, session)?;
     }
-    let request = request.with_options(model, options)?;
+    let mut request = request.with_options(model, options)?;
+    if let Some(betas) = request.headers().get(BETA_HEADER).and_then(|value| value.to_str().ok()).map(tidy_list) {
+        request = request.header(BETA_HEADER, &betas)?;
+    }
     if request.headers().contains_key(GATEWAY_KEY) { Ok(request) } else { request.require_key(model) }
+}
+
+/// A list as people write it: trimmed, each name once.
+fn tidy_list(value: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for name in value.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(",")
 }
 
 fn cache_control(retention: CacheRetention, compat: &Compat) -> Option<Json> {
