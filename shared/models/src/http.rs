@@ -25,6 +25,7 @@ use picofleet_session::Clock;
 use crate::sse::{self, Limits, SseError, SseMessage};
 
 pub use driver::{Decoder, StreamEnd, stream};
+pub(crate) use error::seconds;
 pub use error::{HttpError, StatusError};
 pub use request::{Request, RequestError};
 
@@ -116,7 +117,7 @@ impl Client {
                 Ok(messages) => return Ok(messages),
                 Err(error) => error,
             };
-            let Some(delay) = retry::delay(&error, request, tries, retry::random()) else { return Err(error) };
+            let delay = retry::delay(error, request, tries, retry::random())?;
             tries += 1;
             tokio::time::sleep(delay).await;
         }

@@ -37,6 +37,16 @@ pub enum HttpError {
     /// The server refused.
     #[error(transparent)]
     Status(#[from] StatusError),
+    /// The server refused and asks for a longer delay before the next try than the request allows.
+    #[error("Server requested {}s retry delay (max: {}s). {refusal}", seconds(.asked), seconds(.max))]
+    RetryDelay {
+        /// What it asks for.
+        asked: Duration,
+        /// What the request allows.
+        max: Duration,
+        /// The refusal.
+        refusal: StatusError,
+    },
     /// The answer broke off.
     #[error("terminated: {cause}")]
     Cut {
@@ -119,6 +129,11 @@ impl std::fmt::Display for StatusError {
             body => write!(f, "{} {body}", self.status),
         }
     }
+}
+
+/// A time in whole seconds, rounded up.
+pub(crate) fn seconds(time: &Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 /// The text of the last error in the chain, which says what happened. The first one would name the URL.

@@ -32,7 +32,7 @@ impl Client {
                 Ok(body) => return Ok(body),
                 Err(error) => error,
             };
-            let Some(delay) = retry::delay(&error, request, tries, retry::random()) else { return Err(error) };
+            let delay = retry::delay(error, request, tries, retry::random())?;
             tries += 1;
             tokio::time::sleep(delay).await;
         }

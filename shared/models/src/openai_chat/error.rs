@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use picofleet_delta::Json;
 
-use crate::http::{HttpError, StatusError};
+use crate::http::{HttpError, StatusError, seconds};
 use crate::js;
 
 /// Most UTF-16 units of an error body that are shown.
@@ -14,6 +14,10 @@ const BODY_MAX: usize = 4000;
 pub(super) fn http_text(error: &HttpError) -> String {
     match error {
         HttpError::Status(refusal) => status_text(refusal),
+        HttpError::RetryDelay { asked, max, refusal } => {
+            let (asked, max) = (seconds(asked), seconds(max));
+            format!("Server requested {asked}s retry delay (max: {max}s). {}", client_status_text(refusal))
+        }
         error => error.to_string(),
     }
 }
@@ -37,16 +41,30 @@ fn client_text(error: &Json) -> String {
     }
 }
 
-fn status_text(refusal: &StatusError) -> String {
-    let status = refusal.status;
-    let Some(body) = refusal.json().filter(truthy) else { return refusal.to_string() };
-    let is_container = body.is_container();
+/// The error value in the body of a refusal. The client takes a body without an error for the error itself.
+fn error_of(body: &Json) -> Option<&Json> {
     let inner = body.get("error").filter(|inner| !inner.is_null());
-    // The client takes a body without an error for the error itself.
-    let Some(error) = inner.or_else(|| is_container.then_some(&body)).filter(|error| truthy(error)) else {
-        return format!("{status} status code (no body)");
-    };
-    let message = format!("{status} {}", client_text(error));
+    inner.or_else(|| body.is_container().then_some(body)).filter(|error| truthy(error))
+}
+
+/// What the client says of a refusal.
+fn client_status_text(refusal: &StatusError) -> String {
+    let status = refusal.status;
+    match refusal.json().filter(truthy) {
+        None => refusal.to_string(),
+        Some(body) => match error_of(&body) {
+            None => format!("{status} status code (no body)"),
+            Some(error) => format!("{status} {}", client_text(error)),
+        },
+    }
+}
+
+/// The same with the whole error value.
+fn status_text(refusal: &StatusError) -> String {
+    let message = client_status_text(refusal);
+    let Some(body) = refusal.json().filter(truthy) else { return message };
+    let Some(error) = error_of(&body) else { return message };
+    let status = refusal.status;
     let whole = error.as_object().filter(|members| !members.is_empty()).map(|_| shortened(js::stringify(error)));
     let text = match whole {
         Some(whole) if !message.contains(&whole) => format!("{status}: {whole}"),
@@ -110,7 +128,7 @@ mod tests {
     #[test]
     fn a_long_body_is_shortened() {
         let text = refused(&format!(r#"{{"error":{{"message":"m","more":"{}"}}}}"#, "😀".repeat(3000)));
-        assert!(text.ends_with("😀... [truncated 2026 chars]"), "{}", &text[text.len() - 60..]);
+        assert!(text.ends_with("😀... [truncated 2025 chars]"), "{text}");
     }
 
     #[test]
