@@ -10,7 +10,7 @@ use picofleet_session::message::{AssistantBlock, AssistantMessage, StopReason, T
 
 use super::usage::Meter;
 use crate::arguments::{ArgumentsStream, parse_json_with_repair};
-use crate::http::{Decoder, HttpError, StreamEnd};
+use crate::http::{Decoder, HttpError, StatusError, StreamEnd, seconds};
 use crate::js;
 use crate::model::Model;
 use crate::provider::{StreamEvent, empty_answer};
@@ -254,9 +254,20 @@ impl Decoder for AnthropicDecoder {
     }
 }
 
-/// What a failed request says. A body that is JSON is quoted whole, or its `message` where it has one at the top.
+/// What a failed request says.
 pub(super) fn error_text(error: &HttpError) -> String {
-    let HttpError::Status(refusal) = error else { return error.to_string() };
+    match error {
+        HttpError::Status(refusal) => refusal_text(refusal),
+        HttpError::RetryDelay { asked, max, refusal } => {
+            let (asked, max, refusal) = (seconds(asked), seconds(max), refusal_text(refusal));
+            format!("Server requested {asked}s retry delay (max: {max}s). {refusal}")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// A body that is JSON is quoted whole, or its `message` where it has one at the top.
+fn refusal_text(refusal: &StatusError) -> String {
     let truthy = |json: &Json| match json.as_ref() {
         JsonRef::Null | JsonRef::Bool(false) | JsonRef::Int(0) => false,
         JsonRef::String(text) => !text.to_cow().is_empty(),

@@ -199,6 +199,11 @@ async fn requests_are_made_again_as_often_as_the_caller_allows() {
     let events = all(&server, &context(), &StreamOptions::default()).await;
     assert_eq!(last(&events).error_message.as_deref(), Some("529 busy"));
     assert_eq!(server.asked().len(), 1);
+
+    let server = Server::start(|_, _| Answer::new(429, r#"{"message": "slow down"}"#).header("retry-after: 61")).await;
+    let events = all(&server, &context(), &options).await;
+    let text = "Server requested 61s retry delay (max: 60s). 429 slow down";
+    assert_eq!(last(&events).error_message.as_deref(), Some(text));
 }
 
 #[tokio::test]
