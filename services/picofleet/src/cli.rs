@@ -5,18 +5,54 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use picofleet_session::SessionId;
 
+use crate::run::RunArgs;
+
 /// A durable agent harness that runs as a fleet.
 #[derive(Parser)]
 #[command(name = "picofleet", version)]
 pub(crate) struct Cli {
+    /// The configuration file; `picofleet.toml` is read where it is there
+    #[arg(long, global = true, env = "PICOFLEET_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say whether the configuration is valid, and what is wrong with it
+    Check,
+    /// Print the configuration with its defaults and overrides; secrets are hidden
+    Show,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum ModelsCommand {
+    /// List the configured models
+    List,
+    /// Ask a model for a streamed answer, a tool call and an error, and say what worked
+    Test {
+        /// The model, as PROVIDER/MODEL
+        model: String,
+    },
 }
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Show what Picofleet promises: kill a writer in the middle of its commits and find exactly what it was told was stored
     Demo,
+    /// Say something to a model and show how it is answered; the work survives a killed process
+    Run(RunArgs),
+    /// Look at the configuration
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// List the configured models, or try one
+    Models {
+        #[command(subcommand)]
+        command: ModelsCommand,
+    },
     /// The writer that `demo` kills
     #[command(hide = true)]
     DemoWriter {

@@ -4,12 +4,20 @@
 //! wire format is written here.
 
 mod cli;
+pub mod config;
 mod demo;
+mod engine;
+mod models;
+mod run;
+mod services;
+
+pub use engine::Engine;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use config::Loaded;
 
 /// Exit code of a wrong command line or configuration (EX_USAGE).
 const USAGE: u8 = 64;
@@ -25,7 +33,7 @@ pub fn main() -> ExitCode {
             return if error.print().is_ok() { ExitCode::from(code) } else { ExitCode::FAILURE };
         }
     };
-    match run(cli) {
+    match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let mut text = format!("error: {error}\n");
@@ -39,10 +47,26 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: cli::Cli) -> anyhow::Result<()> {
+fn print(text: &str) -> anyhow::Result<()> {
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+fn checked(loaded: &Loaded) -> anyhow::Result<()> {
+    let file = loaded.file.as_deref().map_or_else(|| "no file, only defaults".to_owned(), |file| file.display().to_string());
+    let models: usize = loaded.config.providers.values().map(|provider| provider.models.len()).sum();
+    print(&format!("ok: {file}; {} providers, {models} models\n", loaded.config.providers.len()))
+}
+
+fn dispatch(cli: cli::Cli) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
+        let configuration = || Loaded::read(cli.config.as_deref(), std::env::vars());
         match cli.command {
+            cli::Command::Run(args) => run::run(args, &configuration()?.config).await,
+            cli::Command::Config { command: cli::ConfigCommand::Check } => checked(&configuration()?),
+            cli::Command::Config { command: cli::ConfigCommand::Show } => print(&config::show(&configuration()?.config)?),
+            cli::Command::Models { command: cli::ModelsCommand::List } => models::list(&configuration()?.config),
+            cli::Command::Models { command: cli::ModelsCommand::Test { model } } => models::test(&configuration()?.config, &model).await,
             cli::Command::Demo => demo::run().await,
             cli::Command::DemoWriter { store, session } => demo::writer::run(&store, session).await,
         }

@@ -16,6 +16,7 @@ use picofleet_session::storage::{SessionCreate, SessionQuery, Store};
 use picofleet_session::{Clock, InputState, ROOT_CONVERSATION_ID, SessionId, SubmissionRecord, SubmissionState};
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 
+use crate::config::Config;
 use crate::engine::Engine;
 use printer::Printer;
 
@@ -39,21 +40,19 @@ pub(crate) struct RunArgs {
     /// The tools to offer, by name and with commas between; all of them where it is left out
     #[arg(long, value_delimiter = ',')]
     tools: Option<Vec<String>>,
-    /// The script that the `scripted` provider plays instead of its own, in TOML
+    /// The folder that the tools work in, instead of the configured one
     #[arg(long)]
-    script: Option<PathBuf>,
-    /// The folder that the tools work in
-    #[arg(long, default_value = ".")]
-    workspace: PathBuf,
+    workspace: Option<PathBuf>,
 }
 
-pub(crate) async fn run(args: RunArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(args: RunArgs, config: &Config) -> anyhow::Result<()> {
     let store = SqliteStore::open(&args.store, SqliteOptions::default()).with_context(|| format!("open {}", args.store.display()))?;
     let store: Arc<dyn Store> = Arc::new(store);
-    let services = crate::services::services(args.script.as_deref(), &args.workspace)?;
+    let workspace = args.workspace.as_deref().unwrap_or(&config.tools.workspace);
+    let (services, default) = crate::services::services(config, workspace)?;
     let session = session(&*store, &args).await?;
     let engine = Engine::start(Arc::clone(&store), services.clone());
-    let result = converse(&engine, session, &args, &services).await;
+    let result = converse(&engine, session, &args, &services, default).await;
     engine.close().await?;
     store.close().await?;
     result
@@ -89,9 +88,15 @@ async fn newest(store: &dyn Store) -> anyhow::Result<Option<SessionId>> {
     }
 }
 
-async fn converse(engine: &Engine, session: SessionId, args: &RunArgs, services: &Services) -> anyhow::Result<()> {
+async fn converse(
+    engine: &Engine,
+    session: SessionId,
+    args: &RunArgs,
+    services: &Services,
+    default: Option<ModelRef>,
+) -> anyhow::Result<()> {
     let _: picofleet_session::Json = engine.host(session, HostCall::Root).await?;
-    configure(engine, session, args, services).await?;
+    configure(engine, session, args, services, default).await?;
     let mut printer = Printer::new();
     let mut watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
     let submission: Option<SubmissionRecord> = match &args.prompt {
@@ -134,7 +139,13 @@ async fn converse(engine: &Engine, session: SessionId, args: &RunArgs, services:
 }
 
 /// Sets the model and the tools that the arguments name; a new session gets all tools and the default model.
-async fn configure(engine: &Engine, session: SessionId, args: &RunArgs, services: &Services) -> anyhow::Result<()> {
+async fn configure(
+    engine: &Engine,
+    session: SessionId,
+    args: &RunArgs,
+    services: &Services,
+    default: Option<ModelRef>,
+) -> anyhow::Result<()> {
     let watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
     let stored: Option<ConversationConfig> = watch.documents().get(CONFIG.kind).map(picofleet_session::Json::to).transpose()?;
     let mut config = stored.clone().unwrap_or_default();
@@ -143,7 +154,7 @@ async fn configure(engine: &Engine, session: SessionId, args: &RunArgs, services
         config.model = Some(ModelRef { provider: provider.to_owned(), model_id: model_id.to_owned() });
     }
     if config.model.is_none() {
-        config.model = Some(crate::services::default_model());
+        config.model = default;
         config.active_tools = services.registry.snapshot().tool_names();
     }
     if let Some(tools) = &args.tools {

@@ -12,6 +12,8 @@
 //! | [`arguments`] | argument text of tool calls, whole and while it streams; JSON of providers |
 //! | [`validate`] | tool arguments against their schema |
 //! | [`provider`] | a request, its stream of events, the trait of providers |
+//! | [`openai_chat`] | the adapter for OpenAI-compatible chat completions |
+//! | [`http`], [`sse`] | requests, their failures and streams of events: what the adapters share |
 //! | [`scripted`] | the provider that plays a script |
 //! | [`sanitize`], [`hash`], [`js`] | unpaired surrogates, the short hash, JSON text as JavaScript writes it |
 //!
@@ -26,16 +28,26 @@
 //! - Input from providers, models and tool servers is hostile: nothing here panics, recurses without a bound or needs
 //!   time that is not bounded by the size of its input, save where a constant names the bound.
 
+pub mod anthropic;
 pub mod arguments;
+pub mod breaker;
 pub mod classify;
+pub mod config;
 pub mod estimate;
 pub mod hash;
+pub mod http;
 pub mod js;
+pub mod limiter;
 pub mod model;
+pub mod openai_chat;
+pub mod openai_responses;
 pub mod provider;
+pub mod registry;
 pub mod retry;
 pub mod sanitize;
 pub mod scripted;
+pub mod sse;
+mod strict;
 pub mod transcript;
 pub mod transform;
 pub mod validate;

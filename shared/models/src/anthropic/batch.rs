@@ -1,0 +1,316 @@
+//! Deferred answers by message batches: one batch of one request for each. The module above states the mapping.
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use picofleet_delta::Json;
+use picofleet_session::Millis;
+use picofleet_session::message::{AssistantMessage, DeferredHandle, StopReason};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::decoder::{AnthropicDecoder, error_text, quote};
+use super::request::{Built, finish};
+use super::usage::Meter;
+use crate::arguments::decode;
+use crate::http::{Client, Decoder as _, HttpError, Request, RequestError, StreamEnd};
+use crate::js;
+use crate::model::Model;
+use crate::provider::{CancelDeferredError, DeferredRequest, StreamEvent, StreamOptions, empty_answer};
+
+const PATH: &str = "/v1/messages/batches";
+
+/// The name of the only request of a batch.
+const CUSTOM_ID: &str = "answer";
+
+/// What the documentation of the API polls with, in milliseconds.
+const POLL_AFTER_MS: u64 = 60_000;
+
+/// How long the server works on a batch at most, in milliseconds.
+const LIFETIME_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// The share of the usual price that a batch costs.
+const PRICE_SHARE: f64 = 0.5;
+
+/// Longest id of a batch; it becomes a part of a path.
+const ID_MAX: usize = 256;
+
+/// What went wrong: a call, or what its answer says.
+enum Failure {
+    Http(HttpError),
+    Text(String),
+}
+
+impl From<HttpError> for Failure {
+    fn from(error: HttpError) -> Self {
+        Self::Http(error)
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        Self::Http(HttpError::Request(error))
+    }
+}
+
+/// What is needed to talk about batches.
+#[derive(Clone)]
+pub(super) struct Batches {
+    pub(super) client: Client,
+    pub(super) key: Option<SecretString>,
+    pub(super) model: Model,
+    pub(super) cancel: CancellationToken,
+}
+
+/// How far a batch is.
+enum Progress {
+    Pending,
+    Ended(Vec<StreamEvent>),
+}
+
+/// The time within which an answer must come, in milliseconds.
+///
+/// # Errors
+///
+/// The window has a name that nobody knows; the text is the error message of the answer.
+pub(super) fn window_ms(request: &DeferredRequest) -> Result<i64, String> {
+    let DeferredRequest::Within { window: Some(window) } = request else { return Ok(LIFETIME_MS) };
+    match window.as_str() {
+        "15m" => Ok(15 * 60 * 1000),
+        "1h" => Ok(60 * 60 * 1000),
+        "24h" => Ok(LIFETIME_MS),
+        other => Err(format!("Unknown window {other:?} for a deferred response; use 15m, 1h or 24h")),
+    }
+}
+
+impl Batches {
+    /// Makes a batch; the stream ends with its handle.
+    pub(super) fn create(self, built: Built, options: StreamOptions, window_ms: i64) -> BoxStream<'static, StreamEvent> {
+        let later = async move {
+            let started = Instant::now();
+            let made = self.make(&built, &options, window_ms).await;
+            let events = made.map(|handle| self.deferred(handle));
+            self.told(events, started)
+        };
+        futures::stream::once(later).flat_map(futures::stream::iter).boxed()
+    }
+
+    /// Asks for the answer of a batch.
+    pub(super) fn fetch(self, handle: DeferredHandle) -> BoxStream<'static, StreamEvent> {
+        let later = async move {
+            let started = Instant::now();
+            let events = self.fetched(&handle).await;
+            self.told(events, started)
+        };
+        futures::stream::once(later).flat_map(futures::stream::iter).boxed()
+    }
+
+    /// Gives up a batch. It is no error that it is gone or has ended.
+    pub(super) async fn give_up(self, handle: DeferredHandle) -> Result<(), CancelDeferredError> {
+        let refused = |failure: Failure| CancelDeferredError::Refused(self.text(&failure));
+        let path = batch_path(&handle.id).map_err(refused)?;
+        let failure = match self.post_cancel(&path).await {
+            Ok(_) => return Ok(()),
+            Err(Failure::Http(HttpError::Status(refusal))) if refusal.status == 404 => return Ok(()),
+            Err(failure) => failure,
+        };
+        match self.status(&path).await {
+            Ok(status) if status == "ended" || status == "canceling" => Ok(()),
+            _ => Err(refused(failure)),
+        }
+    }
+
+    async fn make(&self, built: &Built, options: &StreamOptions, window_ms: i64) -> Result<DeferredHandle, Failure> {
+        let params = built.body.as_object().into_iter().flat_map(|body| body.iter()).filter(|(name, _)| *name != "stream");
+        let one = Json::build_object().with("custom_id", CUSTOM_ID).with("params", Json::object(params));
+        let body = Json::build_object().with("requests", Json::array([one])).build();
+        let request = finish(Request::post(&self.model, PATH, &body)?, &self.model, options, self.key.as_ref(), &built.betas)?;
+        let text = self.call(request).await?;
+        let batch = decode(&text).ok();
+        let id = batch.as_ref().and_then(|batch| batch.get("id")).and_then(Json::as_str).filter(|id| is_id(id));
+        let Some(id) = id else {
+            return Err(Failure::Text(format!("Anthropic made a message batch without a usable id: {}", quote(&text))));
+        };
+        Ok(DeferredHandle {
+            provider: self.model.provider.clone(),
+            model_id: self.model.id.clone(),
+            api: self.model.api.clone(),
+            id: id.into_owned(),
+            expires_at: Some(Millis(self.now().0.saturating_add(window_ms.min(LIFETIME_MS)))),
+            poll_after_ms: Some(POLL_AFTER_MS),
+            data: None,
+        })
+    }
+
+    async fn fetched(&self, handle: &DeferredHandle) -> Result<Vec<StreamEvent>, Failure> {
+        let path = batch_path(&handle.id)?;
+        let late = handle.expires_at.is_none_or(|end| self.now() >= end);
+        match self.progress(&path, &handle.id).await {
+            Ok(Progress::Ended(events)) => Ok(events),
+            // The answer may still come, so a call that did not get through says nothing about it.
+            Err(Failure::Http(error)) if is_transient(&error) && !late => Ok(self.deferred(handle.clone())),
+            Err(failure) => Err(failure),
+            Ok(Progress::Pending) if late => {
+                // Best effort: the server ends it by itself, too.
+                let _ = self.post_cancel(&path).await;
+                Err(Failure::Text(expired(&handle.id)))
+            }
+            Ok(Progress::Pending) => Ok(self.deferred(handle.clone())),
+        }
+    }
+
+    async fn progress(&self, path: &str, id: &str) -> Result<Progress, Failure> {
+        if self.status(path).await? != "ended" {
+            return Ok(Progress::Pending);
+        }
+        // Not the URL that the server tells: the key goes to the configured host only.
+        let request = self.get(&format!("{path}/results"))?;
+        let text = self.call(request).await?;
+        let of_ours = |line: &Json| line.get("custom_id").is_some_and(|name| *name == CUSTOM_ID);
+        let line = text.lines().filter_map(|line| decode(line).ok()).find(of_ours);
+        let result = line.as_ref().and_then(|line| line.get("result"));
+        let result = result.ok_or_else(|| Failure::Text(format!("Anthropic message batch {id} has no result")))?;
+        let kind = result.get("type").and_then(Json::as_str).unwrap_or_default();
+        match (&*kind, result.get("message"), result.get("error")) {
+            ("succeeded", Some(message), _) => Ok(Progress::Ended(self.answer(message))),
+            ("errored", _, Some(error)) => Err(Failure::Text(quote(&js::stringify(error)))),
+            ("canceled", ..) => Err(Failure::Text(format!("Anthropic message batch {id} was cancelled"))),
+            ("expired", ..) => Err(Failure::Text(expired(id))),
+            _ => Err(Failure::Text(format!("Anthropic message batch {id} has a result that cannot be read: {}", quote(&text)))),
+        }
+    }
+
+    /// What `processing_status` says.
+    async fn status(&self, path: &str) -> Result<String, Failure> {
+        let text = self.call(self.get(path)?).await?;
+        let batch = decode(&text).ok();
+        let status = batch.as_ref().and_then(|batch| batch.get("processing_status")).and_then(Json::as_str);
+        let unreadable = || Failure::Text(format!("Anthropic told no status of a message batch: {}", quote(&text)));
+        status.map(std::borrow::Cow::into_owned).ok_or_else(unreadable)
+    }
+
+    async fn post_cancel(&self, path: &str) -> Result<String, Failure> {
+        let nothing = Json::build_object().build();
+        self.call(self.finished(Request::post(&self.model, &format!("{path}/cancel"), &nothing)?)?).await
+    }
+
+    fn get(&self, path: &str) -> Result<Request, Failure> {
+        self.finished(Request::get(&self.model, path)?)
+    }
+
+    fn finished(&self, request: Request) -> Result<Request, Failure> {
+        Ok(finish(request, &self.model, &StreamOptions::default(), self.key.as_ref(), &[])?)
+    }
+
+    async fn call(&self, request: Request) -> Result<String, Failure> {
+        let bytes = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Err(Failure::Http(HttpError::Aborted)),
+            bytes = self.client.fetch(&request) => bytes?,
+        };
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn now(&self) -> Millis {
+        self.client.clock().now()
+    }
+
+    /// The events of an answer that is still to come.
+    fn deferred(&self, handle: DeferredHandle) -> Vec<StreamEvent> {
+        let empty = empty_answer(&self.model, self.now());
+        let message = AssistantMessage { stop_reason: StopReason::Deferred, deferred: Some(handle), ..empty.clone() };
+        vec![StreamEvent::Start { message: Box::new(empty) }, StreamEvent::terminal(message)]
+    }
+
+    /// The events of an answer that is here, as if it had been streamed.
+    fn answer(&self, message: &Json) -> Vec<StreamEvent> {
+        let mut events = Vec::new();
+        let mut decoder = AnthropicDecoder::with_meter(&self.model, self.now(), Meter::new(&self.model, PRICE_SHARE));
+        decoder.start(&mut events);
+        for event in as_stream(message) {
+            if let Err(problem) = decoder.event(&event, &mut events) {
+                decoder.break_off(problem);
+                break;
+            }
+        }
+        decoder.end(StreamEnd::Complete, &mut events);
+        events
+    }
+
+    /// The events, or the one of a failure; the last one gets its duration.
+    fn told(&self, events: Result<Vec<StreamEvent>, Failure>, started: Instant) -> Vec<StreamEvent> {
+        let mut events = events.unwrap_or_else(|failure| {
+            let stop_reason = match &failure {
+                Failure::Http(error) => error.stop_reason(),
+                Failure::Text(_) => StopReason::Error,
+            };
+            let error_message = Some(self.text(&failure));
+            vec![StreamEvent::terminal(AssistantMessage { stop_reason, error_message, ..empty_answer(&self.model, self.now()) })]
+        });
+        if let Some(StreamEvent::Done { message } | StreamEvent::Error { message }) = events.last_mut() {
+            message.duration_ms = u32::try_from(started.elapsed().as_millis()).ok().map(f64::from);
+        }
+        events
+    }
+
+    /// What a failure says, without the key.
+    fn text(&self, failure: &Failure) -> String {
+        let text = match failure {
+            Failure::Http(error) => error_text(error),
+            Failure::Text(text) => text.clone(),
+        };
+        match self.key.as_ref().map(SecretString::expose_secret).filter(|key| !key.is_empty()) {
+            Some(key) => text.replace(key, "[redacted]"),
+            None => text,
+        }
+    }
+}
+
+fn expired(id: &str) -> String {
+    format!("Anthropic message batch {id} expired before it was answered")
+}
+
+fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= ID_MAX && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+fn batch_path(id: &str) -> Result<String, Failure> {
+    if is_id(id) { Ok(format!("{PATH}/{id}")) } else { Err(Failure::Text(format!("Unknown Anthropic message batch: {}", quote(id)))) }
+}
+
+/// True for what may go well at the next call.
+fn is_transient(error: &HttpError) -> bool {
+    match error {
+        HttpError::Status(refusal) => matches!(refusal.status, 408 | 409 | 429) || refusal.status >= 500,
+        HttpError::Connect { .. } | HttpError::NoAnswer | HttpError::Cut { .. } | HttpError::Idle { .. } => true,
+        _ => false,
+    }
+}
+
+/// The events that would have streamed a message.
+fn as_stream(message: &Json) -> Vec<Json> {
+    let typed = |kind: &str| Json::build_object().with("type", kind);
+    let mut events = vec![typed("message_start").with("message", message).build()];
+    for (index, block) in message.get("content").and_then(Json::as_array).into_iter().flat_map(|blocks| blocks.iter()).enumerate() {
+        let kind = block.get("type").and_then(Json::as_str).unwrap_or_default();
+        let whole = |member: &str| block.get(member).and_then(Json::as_str).map(std::borrow::Cow::into_owned);
+        let (member, delta) = match &*kind {
+            "text" => ("text", whole("text").map(|text| typed("text_delta").with("text", text))),
+            "thinking" => ("thinking", whole("thinking").map(|text| typed("thinking_delta").with("thinking", text))),
+            "tool_use" => {
+                let input = block.get("input").map(js::stringify);
+                ("input", input.map(|text| typed("input_json_delta").with("partial_json", text)))
+            }
+            _ => ("", None),
+        };
+        let start = Json::object(block.as_object().into_iter().flat_map(|block| block.iter()).filter(|(name, _)| *name != member));
+        events.push(typed("content_block_start").with("index", index).with("content_block", start).build());
+        events.extend(delta.map(|delta| typed("content_block_delta").with("index", index).with("delta", delta).build()));
+        events.push(typed("content_block_stop").with("index", index).build());
+    }
+    let delta =
+        Json::build_object().with_some("stop_reason", message.get("stop_reason")).with_some("stop_details", message.get("stop_details"));
+    events.push(typed("message_delta").with("delta", delta).with_some("usage", message.get("usage")).build());
+    events.push(typed("message_stop").build());
+    events
+}

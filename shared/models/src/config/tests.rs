@@ -1,0 +1,154 @@
+use super::*;
+use crate::model::InputKind;
+
+const FULL: &str = r#"
+    [providers.openai]
+    api = "openai-completions"
+    base_url = "https://api.example/v1"
+    api_key_env = "OPENAI_API_KEY"
+    headers = { x-team = "blue", x-api-key = "hush" }
+    compat = { supportsStore = false, supportsStrictMode = false }
+    limits = { concurrency = 4, requests_per_minute = 60, tokens_per_minute = 100000, queue_max = 10, wait_max_ms = 1000 }
+    breaker = { failures = 3, open_ms = 500 }
+    http = { connect_timeout_ms = 1000, environment_proxies = false }
+    [[providers.openai.models]]
+    id = "org/big"
+    name = "Big"
+    context_window = 200000
+    max_tokens = 16384
+    reasoning = true
+    input = ["text", "image"]
+    cost = { input = 1.25, output = 10, cache_read = 0.125, tiers = [{ input_tokens_above = 200000, input = 2.5, output = 15 }] }
+    thinking_levels = { minimal = false, xhigh = true, high = "strong" }
+    prompt_cache = { short = 300 }
+    sampling_params = { top_p = 0.9 }
+    sampling_params_by_thinking_level = { off = { top_k = 5 } }
+    compat = { supportsStrictMode = true }
+    [[providers.openai.models]]
+    id = "small"
+    context_window = 8000
+    max_tokens = 1000
+
+    [providers.script]
+    api = "scripted"
+
+    [defaults]
+    model = "openai/org/big"
+    thinking_level = "high"
+"#;
+
+fn config(text: &str) -> ModelsConfig {
+    toml::from_str(text).unwrap()
+}
+
+fn problems(text: &str) -> Vec<String> {
+    let config = config(text);
+    check(&config.providers, &config.defaults).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_full_table_gives_models() {
+    let config = config(FULL);
+    assert_eq!(check(&config.providers, &config.defaults), []);
+    assert_eq!(config.defaults.model_parts(), Some(("openai", "org/big")));
+    let provider = &config.providers["openai"];
+    let [big, small] = &*provider.models("openai") else { panic!("{provider:?}") };
+    let expected = r#"{"id":"org/big","name":"Big","api":"openai-completions","provider":"openai",
+        "baseUrl":"https://api.example/v1","reasoning":true,"input":["text","image"],
+        "cost":{"input":1.25,"output":10,"cacheRead":0.125,"cacheWrite":0,
+            "tiers":[{"inputTokensAbove":200000,"input":2.5,"output":15,"cacheRead":0,"cacheWrite":0}]},
+        "contextWindow":200000,"maxTokens":16384,"headers":{"x-team":"blue","x-api-key":"hush"},
+        "thinkingLevelMap":{"minimal":null,"xhigh":"xhigh","high":"strong"},"promptCache":{"short":300},
+        "samplingParams":{"top_p":0.9},"samplingParamsByThinkingLevel":{"off":{"top_k":5}},
+        "compat":{"supportsStore":false,"supportsStrictMode":true}}"#;
+    assert_eq!(picofleet_delta::Json::from_serde(big).unwrap(), expected.parse::<picofleet_delta::Json>().unwrap());
+    assert_eq!((small.name.as_str(), small.reasoning, small.input.as_slice()), ("small", false, &[InputKind::Text][..]));
+    assert_eq!((provider.limits.concurrency, provider.breaker.failures), (Some(4), 3));
+    let options = provider.http.client_options();
+    assert_eq!((options.connect_timeout.as_secs(), options.environment_proxies), (1, false));
+}
+
+#[test]
+fn nothing_is_a_good_configuration() {
+    assert_eq!(problems(""), <[String; 0]>::default());
+    assert_eq!(problems("[defaults]\nmodel = \"scripted/demo\""), <[String; 0]>::default());
+}
+
+#[test]
+fn what_is_shown_hides_headers_that_may_be_credentials() {
+    let shown = toml::Value::try_from(config(FULL)).unwrap();
+    let headers = &shown["providers"]["openai"]["headers"];
+    assert_eq!((headers["x-team"].as_str(), headers["x-api-key"].as_str()), (Some("blue"), Some("[hidden]")));
+    assert!(!format!("{shown:?}").contains("hush"));
+}
+
+#[test]
+fn unknown_keys_are_errors_with_their_line() {
+    for (text, key) in [
+        ("[providers.a]\napi = \"scripted\"\nbase_ulr = \"x\"", "base_ulr"),
+        ("[providers.a]\napi = \"scripted\"\nlimits = { rpm = 1 }", "rpm"),
+        ("[providers.a]\napi = \"scripted\"\nmodels = [{ id = \"a\", context_window = 1, max_tokens = 1, cost = { in = 1 } }]", "in"),
+        ("[defaults]\n\nmodle = \"x\"", "modle"),
+    ] {
+        let error = toml::from_str::<ModelsConfig>(text).unwrap_err().to_string();
+        assert!(error.contains(&format!("unknown field `{key}`")) && error.contains("at line 3"), "{error}");
+    }
+}
+
+#[test]
+fn what_does_not_hold_together_is_told_with_its_place() {
+    for (text, expected) in [
+        ("[providers.a]\napi = \"openai-responses\"", "providers.a: base_url is missing; set the URL of the API, without its last part"),
+        (
+            "[providers.a]\napi = \"openai-responses\"\nbase_url = \"nowhere\"",
+            "providers.a.base_url: it is no URL (relative URL without a base); correct it",
+        ),
+        (
+            "[providers.a]\napi = \"openai-responses\"\nbase_url = \"ftp://a\"",
+            "providers.a.base_url: it is no http or https URL; correct it",
+        ),
+        (
+            "[providers.a]\napi = \"openai-responses\"\nbase_url = \"http://u:hush@a\"",
+            "providers.a.base_url: it has a user or a password in it; use api_key_env or api_key_file",
+        ),
+        (
+            "[providers.a]\napi = \"openai-responses\"\nbase_url = \"http://a/?b\"",
+            "providers.a.base_url: it has a query or a fragment, after which no path can follow; remove it",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\napi_key_env = \"A\"\napi_key_file = \"b\"",
+            "providers.a: api_key_env and api_key_file are both set; keep one",
+        ),
+        (
+            "[providers.a]\napi = \"anthropic-messages\"\nbase_url = \"http://a\"\nscript = \"s\"",
+            "providers.a.script: only a provider with api = \"scripted\" plays a script; remove it",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nlimits = { concurrency = 0 }",
+            "providers.a.limits.concurrency: 0 lets nothing through; remove it for no limit",
+        ),
+        ("[providers.\"a/b\"]\napi = \"scripted\"", "providers.a/b: the id of a provider is not empty and has no slash; rename it"),
+        (
+            "[providers.a]\napi = \"scripted\"\nmodels = [{ id = \"m\", context_window = 0, max_tokens = 1 }]",
+            "providers.a.models.0.context_window: it is 0; set the number of tokens that the provider documents",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nmodels = [{ id = \"m\", context_window = 1, max_tokens = 1, cost = { input = -1 } }]",
+            "providers.a.models.0.cost: a price is negative or no number; set US dollars for a million tokens",
+        ),
+        ("[providers.a]\napi = \"scripted\"\ncompat = 1", "providers.a.compat: it is no table; write it as one"),
+        (
+            "[providers.a]\napi = \"scripted\"\n[[providers.a.models]]\nid = \"m\"\ncontext_window = 1\nmax_tokens = 1\n\
+             [[providers.a.models]]\nid = \"m\"\ncontext_window = 1\nmax_tokens = 1",
+            "providers.a.models.1.id: \"m\" is there twice; keep one of the models",
+        ),
+        ("[defaults]\nmodel = \"m\"", "defaults.model: \"m\" is no PROVIDER/MODEL; write both"),
+        ("[defaults]\nmodel = \"a/m\"", "defaults.model: there is no provider \"a\"; configure it or name one of scripted"),
+        (
+            "[providers.a]\napi = \"scripted\"\n[defaults]\nmodel = \"a/m\"",
+            "defaults.model: the provider \"a\" has no model \"m\"; add it to its models",
+        ),
+    ] {
+        assert_eq!(problems(text), [expected], "{text}");
+    }
+}

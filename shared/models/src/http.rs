@@ -1,0 +1,192 @@
+//! What the adapters share of HTTP: a client with its bounds, a request, its failures, and the driver that turns the answer
+//! and a [`Decoder`] into the stream of a provider.
+//!
+//! An adapter makes a [`Request`] and a decoder and gives both to [`stream`]. Invariants:
+//!
+//! - Credentials are in no error and in no `Debug` text.
+//! - Memory is bounded by the client's limits, whatever a server sends. Answers are never decompressed.
+//! - Redirects are not followed: they would carry the key to another host.
+//! - A dropped or cancelled stream closes its connection; nothing goes on in the background.
+
+mod driver;
+mod error;
+mod exchange;
+mod request;
+mod retry;
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _};
+use picofleet_session::Clock;
+
+use crate::sse::{self, Limits, SseError, SseMessage};
+
+pub use driver::{Decoder, StreamEnd, stream};
+pub(crate) use error::seconds;
+pub use error::{HttpError, StatusError};
+pub use request::{Request, RequestError};
+
+/// Most bytes of an error answer that are read.
+pub const ERROR_BODY_MAX: usize = 64 << 10;
+
+/// Most header lines of an answer, and most bytes of them in HTTP/2. HTTP/1 takes 400 KiB.
+const HEADERS_MAX: usize = 100;
+const HEADER_BYTES_MAX: u32 = 64 << 10;
+
+/// How a client connects and how long it waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClientOptions {
+    /// Longest time to connect, TLS included.
+    pub connect_timeout: Duration,
+    /// Longest time from the start of a request to the head of its answer, unless the request has its own.
+    pub first_byte_timeout: Duration,
+    /// Longest time without a byte while an answer comes in.
+    pub idle_timeout: Duration,
+    /// How long an unused connection stays open.
+    pub keep_alive: Duration,
+    /// Takes proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    pub environment_proxies: bool,
+    /// Sizes of a stream of events.
+    pub limits: Limits,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            first_byte_timeout: Duration::from_secs(600),
+            idle_timeout: Duration::from_secs(300),
+            keep_alive: Duration::from_secs(90),
+            environment_proxies: true,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A client could not be made, for example since the system has no certificates to trust.
+#[derive(Debug, thiserror::Error)]
+#[error("set up the HTTP client; install the system's CA certificates if there are none")]
+pub struct ClientError(#[source] reqwest::Error);
+
+/// Makes requests and keeps their connections for later ones. Clones share the connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    options: ClientOptions,
+    clock: Clock,
+}
+
+/// The events of an answer that began well.
+pub(crate) type Messages = BoxStream<'static, Result<SseMessage, HttpError>>;
+
+impl Client {
+    /// A client; the clock gives the time of messages and reads the dates in `retry-after`.
+    ///
+    /// # Errors
+    ///
+    /// TLS could not be set up.
+    pub fn new(options: ClientOptions, clock: Clock) -> Result<Self, ClientError> {
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("picofleet/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(options.connect_timeout)
+            .pool_idle_timeout(options.keep_alive)
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .http1_max_headers(HEADERS_MAX)
+            .http2_max_header_list_size(HEADER_BYTES_MAX);
+        if !options.environment_proxies {
+            builder = builder.no_proxy();
+        }
+        Ok(Self { http: builder.build().map_err(ClientError)?, options, clock })
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Posts a request until it is answered well or may not be tried again.
+    pub(crate) async fn open(&self, request: &Request) -> Result<Messages, HttpError> {
+        let mut tries = 0;
+        loop {
+            let error = match self.open_once(request).await {
+                Ok(messages) => return Ok(messages),
+                Err(error) => error,
+            };
+            let delay = retry::delay(error, request, tries, retry::random())?;
+            tries += 1;
+            tokio::time::sleep(delay).await;
+        }
+    }
+
+    async fn open_once(&self, request: &Request) -> Result<Messages, HttpError> {
+        let post = self.http.post(request.url.clone()).headers(request.headers.clone()).body(request.body.clone());
+        let limit = request.first_byte_timeout.unwrap_or(self.options.first_byte_timeout);
+        let sent = tokio::time::timeout(limit, post.send()).await;
+        let response = sent.map_err(|_| HttpError::NoAnswer)?.map_err(|error| HttpError::Connect { cause: error::deepest(&error) })?;
+        if !response.status().is_success() {
+            return Err(HttpError::Status(self.refusal(response, request).await));
+        }
+        if let Some(encoding) = encoding(response.headers()) {
+            return Err(HttpError::Encoded { encoding });
+        }
+        let messages = sse::messages(self.body(response), self.options.limits);
+        let messages = messages.map_err(|error| match error {
+            SseError::Read(error) => error,
+            SseError::TooLarge(error) => HttpError::TooLarge(error),
+        });
+        Ok(messages.boxed())
+    }
+
+    /// The bytes of an answer. It fails when none come for too long.
+    fn body(&self, response: reqwest::Response) -> BoxStream<'static, Result<Bytes, HttpError>> {
+        let idle = self.options.idle_timeout;
+        let next = move |mut bytes: BoxStream<'static, reqwest::Result<Bytes>>| async move {
+            match tokio::time::timeout(idle, bytes.next()).await {
+                Ok(Some(Ok(chunk))) => Ok(Some((chunk, bytes))),
+                Ok(Some(Err(error))) => Err(HttpError::Cut { cause: error::deepest(&error) }),
+                Ok(None) => Ok(None),
+                Err(_) => Err(HttpError::Idle { timeout: idle }),
+            }
+        };
+        futures::stream::try_unfold(response.bytes_stream().boxed(), next).boxed()
+    }
+
+    async fn refusal(&self, response: reqwest::Response, request: &Request) -> StatusError {
+        let mut refusal = StatusError::of(response.status(), response.headers(), self.clock.now());
+        let mut body = Vec::new();
+        let mut bytes = self.body(response);
+        // What came in tells most, so a body that breaks off or is too large is no error of its own.
+        while let Some(Ok(chunk)) = bytes.next().await {
+            let room = ERROR_BODY_MAX - body.len();
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if body.len() == ERROR_BODY_MAX {
+                break;
+            }
+        }
+        refusal.body = request.redact(&String::from_utf8_lossy(&body));
+        refusal
+    }
+}
+
+fn encoding(headers: &http::HeaderMap) -> Option<String> {
+    let value = headers.get(http::header::CONTENT_ENCODING)?;
+    let name = String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_lowercase();
+    (!name.is_empty() && name != "identity").then_some(name)
+}
+
+/// True when the other side ended the connection within an answer or before it.
+fn other_side_closed(error: &(dyn std::error::Error + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<hyper::Error>() {
+        return error.is_incomplete_message();
+    }
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof)
+}
+
+fn sources<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(error.source(), |error: &&'a (dyn std::error::Error + 'static)| (**error).source())
+}

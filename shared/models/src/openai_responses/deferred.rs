@@ -1,0 +1,242 @@
+//! Deferred answers by background responses. The module above states the mapping.
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use picofleet_delta::Json;
+use picofleet_session::Millis;
+use picofleet_session::message::{AssistantMessage, DeferredHandle, StopReason};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::decoder::{ResponsesDecoder, text};
+use super::error::{http_text, with_hint};
+use super::{BuildError, addressed, request};
+use crate::arguments::decode;
+use crate::http::{Client, Decoder as _, HttpError, Request, RequestError, StreamEnd};
+use crate::model::Model;
+use crate::provider::{CancelDeferredError, Context, DeferredRequest, StreamEvent, StreamOptions, empty_answer};
+
+const PATH: &str = "/responses";
+
+/// How long to wait between fetches, in milliseconds. Background responses take seconds to minutes.
+const POLL_AFTER_MS: u64 = 5_000;
+
+/// How long an answer may take when the caller names no window, in milliseconds.
+const LIFETIME_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// Longest id of a response; it becomes a part of a path.
+const ID_MAX: usize = 256;
+
+/// What went wrong: a call, or what its answer says.
+enum Failure {
+    Http(HttpError),
+    Text(String),
+}
+
+impl From<HttpError> for Failure {
+    fn from(error: HttpError) -> Self {
+        Self::Http(error)
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        Self::Http(HttpError::Request(error))
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        Self::Text(error.to_string())
+    }
+}
+
+/// What is needed to talk about background responses of a model.
+#[derive(Clone)]
+pub(super) struct Background {
+    pub(super) client: Client,
+    pub(super) key: Option<SecretString>,
+    pub(super) model: Model,
+    pub(super) cancel: CancellationToken,
+}
+
+impl Background {
+    /// Makes a background response; the stream ends with its handle, or with the answer if that is there at once.
+    pub(super) fn create(self, context: &Context, options: StreamOptions, wanted: &DeferredRequest) -> BoxStream<'static, StreamEvent> {
+        let body = request::body(&self.model, context, &options).map(|body| in_background(&body));
+        let window = window_ms(wanted);
+        let own = self.clone();
+        self.told(async move { own.created(&body?, &options, window.map_err(Failure::Text)?).await })
+    }
+
+    /// Asks for the answer.
+    pub(super) fn fetch(self, handle: DeferredHandle) -> BoxStream<'static, StreamEvent> {
+        let own = self.clone();
+        self.told(async move { own.fetched(handle).await })
+    }
+
+    async fn created(&self, body: &Json, options: &StreamOptions, window_ms: i64) -> Result<Vec<StreamEvent>, Failure> {
+        let request = addressed(Request::post(&self.model, PATH, body)?, &self.model, options, self.key.as_ref())?;
+        let response = self.call(request).await?;
+        self.events(&response, |id| DeferredHandle {
+            provider: self.model.provider.clone(),
+            model_id: self.model.id.clone(),
+            api: self.model.api.clone(),
+            id,
+            expires_at: Some(Millis(self.now().0.saturating_add(window_ms))),
+            poll_after_ms: Some(POLL_AFTER_MS),
+            data: None,
+        })
+    }
+
+    async fn fetched(&self, handle: DeferredHandle) -> Result<Vec<StreamEvent>, Failure> {
+        let path = response_path(&handle.id)?;
+        let late = handle.expires_at.is_some_and(|end| self.now() >= end);
+        let response = match self.get(&path).await {
+            Ok(response) => response,
+            // The answer may still come, so a call that did not get through says nothing about it.
+            Err(Failure::Http(error)) if is_transient(&error) && !late => return Ok(self.deferred(handle)),
+            Err(failure) => return Err(failure),
+        };
+        if late && is_pending(&response) {
+            // Best effort: nobody asks for it again.
+            let _ = self.post_cancel(&path).await;
+            return Err(Failure::Text(format!("OpenAI background response {} expired before it was answered", handle.id)));
+        }
+        self.events(&response, |_| handle)
+    }
+
+    /// Gives the response up. It is no error that it is gone or has ended.
+    pub(super) async fn give_up(self, handle: DeferredHandle) -> Result<(), CancelDeferredError> {
+        let refused = |failure: Failure| CancelDeferredError::Refused(self.text(&failure));
+        let path = response_path(&handle.id).map_err(refused)?;
+        let failure = match self.post_cancel(&path).await {
+            Ok(_) => return Ok(()),
+            Err(Failure::Http(HttpError::Status(refusal))) if refusal.status == 404 => return Ok(()),
+            Err(failure) => failure,
+        };
+        match self.get(&path).await {
+            Ok(response) if !is_pending(&response) => Ok(()),
+            _ => Err(refused(failure)),
+        }
+    }
+
+    async fn get(&self, path: &str) -> Result<Json, Failure> {
+        let request = Request::get(&self.model, path)?;
+        self.call(addressed(request, &self.model, &StreamOptions::default(), self.key.as_ref())?).await
+    }
+
+    async fn post_cancel(&self, path: &str) -> Result<Json, Failure> {
+        let request = Request::post(&self.model, &format!("{path}/cancel"), &Json::build_object().build())?;
+        self.call(addressed(request, &self.model, &StreamOptions::default(), self.key.as_ref())?).await
+    }
+
+    async fn call(&self, request: Request) -> Result<Json, Failure> {
+        let bytes = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => return Err(Failure::Http(HttpError::Aborted)),
+            bytes = self.client.fetch(&request) => bytes?,
+        };
+        let unreadable = |_| Failure::Text("The provider's answer about a background response is not JSON".to_owned());
+        decode(&String::from_utf8_lossy(&bytes)).map_err(unreadable)
+    }
+
+    fn now(&self) -> Millis {
+        self.client.clock().now()
+    }
+
+    /// The events of a response: those of its answer, or of the handle for its id while it is pending.
+    fn events(&self, response: &Json, handle: impl FnOnce(String) -> DeferredHandle) -> Result<Vec<StreamEvent>, Failure> {
+        if is_pending(response) {
+            let id = text(response, "id").filter(|id| is_id(id));
+            let id = id.ok_or_else(|| Failure::Text("The provider made a background response without a usable id".to_owned()))?;
+            return Ok(self.deferred(handle(id)));
+        }
+        let mut events = Vec::new();
+        let mut decoder = ResponsesDecoder::new(&self.model, self.now());
+        decoder.whole(response, &mut events);
+        decoder.end(StreamEnd::Complete, &mut events);
+        Ok(events)
+    }
+
+    /// The events of an answer that is still to come.
+    fn deferred(&self, handle: DeferredHandle) -> Vec<StreamEvent> {
+        let empty = empty_answer(&self.model, self.now());
+        let message = AssistantMessage { stop_reason: StopReason::Deferred, deferred: Some(handle), ..empty.clone() };
+        vec![StreamEvent::Start { message: Box::new(empty) }, StreamEvent::terminal(message)]
+    }
+
+    /// The events that come of some work, or the one of its failure. The last one gets its duration.
+    fn told(self, work: impl Future<Output = Result<Vec<StreamEvent>, Failure>> + Send + 'static) -> BoxStream<'static, StreamEvent> {
+        let later = async move {
+            let started = Instant::now();
+            let mut events = work.await.unwrap_or_else(|failure| vec![self.failed(&failure)]);
+            if let Some(StreamEvent::Done { message } | StreamEvent::Error { message }) = events.last_mut() {
+                message.duration_ms = u32::try_from(started.elapsed().as_millis()).ok().map(f64::from);
+            }
+            futures::stream::iter(events)
+        };
+        futures::stream::once(later).flatten().boxed()
+    }
+
+    fn failed(&self, failure: &Failure) -> StreamEvent {
+        let stop_reason = match failure {
+            Failure::Http(error) => error.stop_reason(),
+            Failure::Text(_) => StopReason::Error,
+        };
+        let error_message = Some(self.text(failure));
+        StreamEvent::terminal(AssistantMessage { stop_reason, error_message, ..empty_answer(&self.model, self.now()) })
+    }
+
+    /// What a failure says, without the key.
+    fn text(&self, failure: &Failure) -> String {
+        let text = match failure {
+            Failure::Http(error) => with_hint(http_text(&self.model.provider, error)),
+            Failure::Text(text) => text.clone(),
+        };
+        match self.key.as_ref().map(SecretString::expose_secret).filter(|key| !key.is_empty()) {
+            Some(key) => text.replace(key, "[redacted]"),
+            None => text,
+        }
+    }
+}
+
+/// The body of a request that is answered in the background. Only a stored response can be asked for later.
+fn in_background(body: &Json) -> Json {
+    let members = body.as_object().into_iter().flatten().filter(|(name, _)| *name != "stream");
+    let own = [("store", Json::from(true)), ("background", Json::from(true))];
+    Json::object(members.map(|(name, value)| (name, value.clone())).chain(own))
+}
+
+/// The time within which an answer must come, in milliseconds.
+fn window_ms(wanted: &DeferredRequest) -> Result<i64, String> {
+    let DeferredRequest::Within { window: Some(window) } = wanted else { return Ok(LIFETIME_MS) };
+    match window.as_str() {
+        "15m" => Ok(15 * 60 * 1000),
+        "1h" => Ok(60 * 60 * 1000),
+        "24h" => Ok(LIFETIME_MS),
+        other => Err(format!("Unknown window {other:?} for a deferred response; use 15m, 1h or 24h")),
+    }
+}
+
+fn is_pending(response: &Json) -> bool {
+    matches!(text(response, "status").as_deref(), Some("queued" | "in_progress"))
+}
+
+fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= ID_MAX && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+fn response_path(id: &str) -> Result<String, Failure> {
+    if is_id(id) { Ok(format!("{PATH}/{id}")) } else { Err(Failure::Text(format!("Unknown OpenAI background response: {id:?}"))) }
+}
+
+/// True for what may go well at the next call.
+fn is_transient(error: &HttpError) -> bool {
+    match error {
+        HttpError::Status(refusal) => matches!(refusal.status, 408 | 409 | 429) || refusal.status >= 500,
+        HttpError::Connect { .. } | HttpError::NoAnswer | HttpError::Cut { .. } | HttpError::Idle { .. } => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,153 @@
+//! Credentials.
+
+use std::fmt;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use secrecy::SecretString;
+
+/// Most bytes of a file with a key. A file that is larger is another one.
+const FILE_MAX: u64 = 64 << 10;
+
+/// What is shown instead.
+const HIDDEN: &str = "[hidden]";
+
+/// A credential. It is shown by neither `Debug` nor `Display`, cannot be serialized or compared, and is wiped from memory
+/// when it is dropped.
+#[derive(Clone)]
+pub struct Secret(SecretString);
+
+/// A credential cannot be had. The text never has it.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// A variable is missing or empty.
+    #[error("read a key from the environment variable {name}: it is not set; set it or change api_key_env")]
+    Variable {
+        /// The variable.
+        name: String,
+    },
+    /// A file cannot be read.
+    #[error("read a key from the file {path}; check that it is there and readable, or change api_key_file", path = .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file has no key in it.
+    #[error("read a key from the file {path}: it {problem}; it must have the key alone", path = .path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
+impl Secret {
+    /// A credential out of a text.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(SecretString::from(text.into()))
+    }
+
+    /// The credential in a variable; `environment` gives the values of variables.
+    ///
+    /// # Errors
+    ///
+    /// The variable is missing or blank.
+    pub fn from_variable(name: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, SecretError> {
+        let text = environment(name).filter(|text| !text.trim().is_empty());
+        text.map(|text| Self::new(text.trim())).ok_or_else(|| SecretError::Variable { name: name.to_owned() })
+    }
+
+    /// The credential in a file, without the white space around it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is no text, is blank or has more than 64 KiB.
+    pub fn from_file(path: &Path) -> Result<Self, SecretError> {
+        let unreadable = |source| SecretError::File { path: path.to_owned(), source };
+        let mut text = String::new();
+        std::fs::File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_string(&mut text)).map_err(unreadable)?;
+        let bad = |problem| Err(SecretError::Content { path: path.to_owned(), problem });
+        match text.trim() {
+            "" => bad("is empty"),
+            _ if text.len() as u64 > FILE_MAX => bad("has more than 64 KiB"),
+            key if key.contains(char::is_control) => bad("has several lines"),
+            key => Ok(Self::new(key)),
+        }
+    }
+
+    /// For the header of a request.
+    pub(super) fn into_inner(self) -> SecretString {
+        self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    fn exposed(secret: Secret) -> String {
+        secret.into_inner().expose_secret().to_owned()
+    }
+
+    #[test]
+    fn it_is_not_shown() {
+        let secret = Secret::new("hush");
+        let shown = format!("{secret} {secret:?} {:?} {:#?}", Some(&secret), [&secret]);
+        assert!(shown.contains(HIDDEN) && !shown.contains("hush"), "{shown}");
+        assert_eq!(exposed(secret), "hush");
+    }
+
+    #[test]
+    fn it_comes_from_a_variable() {
+        let environment = |name: &str| match name {
+            "KEY" => Some(" hush\n".to_owned()),
+            "BLANK" => Some(" ".to_owned()),
+            _ => None,
+        };
+        assert_eq!(exposed(Secret::from_variable("KEY", environment).unwrap()), "hush");
+        for name in ["BLANK", "MISSING"] {
+            let error = Secret::from_variable(name, environment).unwrap_err().to_string();
+            assert_eq!(error, format!("read a key from the environment variable {name}: it is not set; set it or change api_key_env"));
+        }
+    }
+
+    #[test]
+    fn it_comes_from_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &[u8]| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        assert_eq!(exposed(Secret::from_file(&file("good", b"hush\n")).unwrap()), "hush");
+        for (name, text, problem) in [
+            ("blank", b" \n".to_vec(), "is empty"),
+            ("lines", b"hush\nhush".to_vec(), "has several lines"),
+            ("large", vec![b'x'; 70_000], "has more than 64 KiB"),
+        ] {
+            let error = Secret::from_file(&file(name, &text)).unwrap_err().to_string();
+            assert!(error.contains(problem) && !error.contains("hush"), "{error}");
+        }
+        assert!(matches!(Secret::from_file(&file("bytes", b"\xff")), Err(SecretError::File { .. })));
+        assert!(matches!(Secret::from_file(&directory.path().join("none")), Err(SecretError::File { .. })));
+    }
+}

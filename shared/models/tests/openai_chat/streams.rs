@@ -1,0 +1,277 @@
+//! Answers over a connection: when events come, how a connection ends and is used again, what is sent.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use picofleet_models::http::ClientOptions;
+use picofleet_models::provider::{StreamEvent, StreamOptions};
+use picofleet_session::message::{AssistantBlock, StopReason};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::server::{CHUNKED_HEAD, Connection, END_CHUNKS, KEY, OPEN_HEAD, Server, all, context, model, provider, soon, text_chunk};
+
+fn text_of(message: &picofleet_session::message::AssistantMessage) -> String {
+    let texts = message.content.iter().map(|block| match block {
+        AssistantBlock::Text(text) => text.text.as_str(),
+        _ => "",
+    });
+    texts.collect()
+}
+
+/// The server sends the rest only when the test has the first text.
+#[tokio::test]
+async fn text_is_there_before_the_answer_is_complete() {
+    let (seen, on_seen) = mpsc::channel(1);
+    let on_seen = std::sync::Arc::new(tokio::sync::Mutex::new(on_seen));
+    let server = Server::start(move |_, mut connection| {
+        let on_seen = std::sync::Arc::clone(&on_seen);
+        async move {
+            connection.request().await;
+            connection.send(CHUNKED_HEAD).await;
+            connection.chunk(text_chunk("one ")).await;
+            on_seen.lock().await.recv().await;
+            connection.chunk(text_chunk("two")).await;
+            connection.chunk(END_CHUNKS).await;
+            connection.send("0\r\n\r\n").await;
+        }
+    })
+    .await;
+    let mut stream = server.ask();
+    loop {
+        let event = soon(stream.next()).await.unwrap();
+        if let StreamEvent::TextDelta { delta, .. } = event {
+            assert_eq!(delta, "one ");
+            break;
+        }
+    }
+    seen.send(()).await.unwrap();
+    let (_, message) = all(stream).await;
+    assert_eq!((text_of(&message).as_str(), message.stop_reason), ("one two", StopReason::Stop));
+}
+
+/// A server that begins an answer, goes silent, and tells when the client has closed the connection.
+async fn silent(begins: bool) -> (Server, mpsc::Receiver<()>) {
+    let (closed, on_closed) = mpsc::channel(1);
+    let server = Server::start(move |_, mut connection: Connection| {
+        let closed = closed.clone();
+        async move {
+            connection.request().await;
+            if begins {
+                connection.send(CHUNKED_HEAD).await;
+                connection.chunk(text_chunk("begun")).await;
+            }
+            connection.closed().await;
+            let _ = closed.send(()).await;
+        }
+    })
+    .await;
+    (server, on_closed)
+}
+
+#[tokio::test]
+async fn cancelling_keeps_what_came_and_closes_the_connection() {
+    let (server, mut on_closed) = silent(true).await;
+    let cancel = CancellationToken::new();
+    let mut stream = server.ask_with(ClientOptions::default(), &StreamOptions::default(), cancel.clone());
+    while !matches!(soon(stream.next()).await.unwrap(), StreamEvent::TextDelta { .. }) {}
+    cancel.cancel();
+    let (events, message) = all(stream).await;
+    assert_eq!(events.len(), 1);
+    assert_eq!(message.stop_reason, StopReason::Aborted);
+    assert_eq!(message.error_message.as_deref(), Some("Request was aborted"));
+    assert_eq!(text_of(&message), "begun");
+    soon(on_closed.recv()).await.unwrap();
+}
+
+#[tokio::test]
+async fn cancelling_before_the_answer_closes_the_connection() {
+    let (server, mut on_closed) = silent(false).await;
+    let cancel = CancellationToken::new();
+    let stream = server.ask_with(ClientOptions::default(), &StreamOptions::default(), cancel.clone());
+    let running = tokio::spawn(all(stream));
+    // The request is out when its connection is there.
+    soon(async {
+        while server.connections.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    cancel.cancel();
+    let (events, message) = soon(running).await.unwrap();
+    assert_eq!((events.len(), message.stop_reason), (1, StopReason::Aborted));
+    soon(on_closed.recv()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_is_cancelled_already_is_not_made() {
+    let (server, _on_closed) = silent(false).await;
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let (_, message) = all(server.ask_with(ClientOptions::default(), &StreamOptions::default(), cancel)).await;
+    assert_eq!(message.stop_reason, StopReason::Aborted);
+    assert_eq!(server.connections.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn dropping_a_stream_closes_the_connection() {
+    let (server, mut on_closed) = silent(true).await;
+    let mut stream = server.ask();
+    while !matches!(soon(stream.next()).await.unwrap(), StreamEvent::TextDelta { .. }) {}
+    drop(stream);
+    soon(on_closed.recv()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let server = Server::start(|_, mut connection| async move {
+        while connection.next_request().await.is_some() {
+            connection.send(CHUNKED_HEAD).await;
+            connection.chunk(text_chunk("x")).await;
+            connection.chunk(END_CHUNKS).await;
+            connection.send("0\r\n\r\n").await;
+        }
+    })
+    .await;
+    let provider = provider(ClientOptions::default());
+    for _ in 0..3 {
+        let stream = picofleet_models::provider::Provider::stream(
+            &provider,
+            &server.model(),
+            &context(),
+            &StreamOptions::default(),
+            CancellationToken::new(),
+        );
+        let (_, message) = all(stream).await;
+        assert_eq!(message.stop_reason, StopReason::Stop, "{message:?}");
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn an_answer_is_over_at_done_though_the_connection_stays() {
+    let (server, _closed) = {
+        let (closed, on_closed) = mpsc::channel::<()>(1);
+        let server = Server::start(move |_, mut connection| {
+            let closed = closed.clone();
+            async move {
+                connection.request().await;
+                connection.send(OPEN_HEAD).await;
+                connection.send(text_chunk("x")).await;
+                connection.send(END_CHUNKS).await;
+                connection.closed().await;
+                drop(closed);
+            }
+        })
+        .await;
+        (server, on_closed)
+    };
+    let (_, message) = all(server.ask()).await;
+    assert_eq!((text_of(&message).as_str(), message.stop_reason), ("x", StopReason::Stop));
+}
+
+#[tokio::test]
+async fn requests_have_the_key_the_headers_and_no_compression() {
+    let (heads, mut on_head) = mpsc::channel(1);
+    let server = Server::start(move |_, mut connection| {
+        let heads = heads.clone();
+        async move {
+            let request = connection.request().await;
+            heads.send(request).await.unwrap();
+            connection.send(OPEN_HEAD).await;
+            connection.send(END_CHUNKS).await;
+        }
+    })
+    .await;
+    let headers = [("X-Own".to_owned(), Some("1".to_owned())), ("Accept".to_owned(), None)];
+    let options = StreamOptions { headers: headers.into(), ..StreamOptions::default() };
+    let stream = server.ask_with(ClientOptions::default(), &options, CancellationToken::new());
+    let (_, message) = all(stream).await;
+    assert_eq!(message.stop_reason, StopReason::Stop);
+    let request = soon(on_head.recv()).await.unwrap();
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{head}");
+    for line in ["content-type: application/json", "accept-encoding: identity", "x-own: 1", &format!("authorization: Bearer {KEY}")] {
+        assert!(head.lines().any(|own| own.eq_ignore_ascii_case(line)), "{line} is not in {head}");
+    }
+    assert!(!head.contains("accept: application/json"), "{head}");
+    assert!(body.starts_with("{\"model\":\"m\""), "{body}");
+}
+
+#[tokio::test]
+async fn without_a_key_nothing_is_sent() {
+    let client = picofleet_models::http::Client::new(ClientOptions::default(), picofleet_session::Clock::system()).unwrap();
+    let provider = picofleet_models::openai_chat::OpenAiChat::new(client, None);
+    let ask = |url: &str, options: &StreamOptions| {
+        picofleet_models::provider::Provider::stream(&provider, &model(url), &context(), options, CancellationToken::new())
+    };
+    let (events, message) = all(ask("http://127.0.0.1:1", &StreamOptions::default())).await;
+    assert_eq!((events.len(), message.error_message.as_deref()), (1, Some("No API key for provider: acme")));
+    let bad = StreamOptions { headers: [("x".to_owned(), Some("a\nb".to_owned()))].into(), ..StreamOptions::default() };
+    let (_, message) = all(ask("http://127.0.0.1:1", &bad)).await;
+    let expected = "The header \"x\" cannot be sent; correct its name or value in the configuration";
+    assert_eq!(message.error_message.as_deref(), Some(expected));
+    let (_, message) = all(ask("nowhere", &StreamOptions::default())).await;
+    assert!(message.error_message.unwrap().starts_with("The base URL \"nowhere\" is not a URL"));
+}
+
+/// The environment of a process cannot be changed safely, so the test runs itself in another one.
+#[tokio::test]
+async fn proxies_come_from_the_environment() {
+    if std::env::var_os("PICOFLEET_TEST_BEHIND_PROXY").is_some() {
+        let stream = picofleet_models::provider::Provider::stream(
+            &provider(ClientOptions::default()),
+            &model("http://models.invalid/v1"),
+            &context(),
+            &StreamOptions::default(),
+            CancellationToken::new(),
+        );
+        let (_, message) = all(stream).await;
+        assert_eq!(text_of(&message), "by proxy", "{message:?}");
+        return;
+    }
+    let (lines, mut on_line) = mpsc::channel(1);
+    let proxy = Server::start(move |_, mut connection| {
+        let lines = lines.clone();
+        async move {
+            let request = connection.request().await;
+            lines.send(request.lines().next().unwrap_or_default().to_owned()).await.unwrap();
+            connection.send(OPEN_HEAD).await;
+            connection.send(text_chunk("by proxy")).await;
+            connection.send(END_CHUNKS).await;
+        }
+    })
+    .await;
+    let mut child = tokio::task::spawn_blocking({
+        let port = proxy.port;
+        move || {
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "streams::proxies_come_from_the_environment"]).env("PICOFLEET_TEST_BEHIND_PROXY", "1");
+            command.env("HTTP_PROXY", format!("http://127.0.0.1:{port}")).env("http_proxy", format!("http://127.0.0.1:{port}"));
+            command.env_remove("NO_PROXY").env_remove("no_proxy").output().unwrap()
+        }
+    });
+    let output = soon(&mut child).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(soon(on_line.recv()).await.unwrap(), "POST http://models.invalid/v1/chat/completions HTTP/1.1");
+}
+
+/// A short time for servers that let us wait.
+#[tokio::test]
+async fn waiting_has_an_end() {
+    let (silent_server, mut on_closed) = silent(true).await;
+    let options = ClientOptions { idle_timeout: Duration::from_millis(50), ..ClientOptions::default() };
+    let (_, message) = all(silent_server.ask_with(options, &StreamOptions::default(), CancellationToken::new())).await;
+    assert_eq!(message.error_message.as_deref(), Some("terminated: timed out after 0.05 s without data"));
+    assert_eq!(text_of(&message), "begun");
+    assert!(picofleet_models::classify::is_retryable_assistant_error(&message));
+    soon(on_closed.recv()).await.unwrap();
+
+    let (silent_server, mut on_closed) = silent(false).await;
+    let options = StreamOptions { timeout_ms: Some(50), ..StreamOptions::default() };
+    let (events, message) = all(silent_server.ask_with(ClientOptions::default(), &options, CancellationToken::new())).await;
+    assert_eq!((events.len(), message.error_message.as_deref()), (1, Some("Request timed out.")));
+    assert!(picofleet_models::classify::is_retryable_assistant_error(&message));
+    soon(on_closed.recv()).await.unwrap();
+}

@@ -1,0 +1,105 @@
+//! Configured providers against a server on loopback: the key goes out in the header and nowhere else.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+#[path = "openai_responses/server.rs"]
+#[allow(dead_code, reason = "other tests use the rest of it")]
+mod server;
+
+use std::fmt::Debug;
+
+use futures::StreamExt as _;
+use picofleet_delta::Json;
+use picofleet_models::config::{ModelsConfig, check};
+use picofleet_models::provider::{Context, Provider as _, StreamEvent, StreamOptions};
+use picofleet_models::registry::{Models, Secret};
+use picofleet_session::message::{Message, StopReason, TextOrBlocks, UserMessage};
+use picofleet_session::{Clock, Millis};
+use server::{Reply, Server, soon};
+use tokio_util::sync::CancellationToken;
+
+const KEY: &str = "sk-hush-0123456789";
+
+/// The three APIs: the name, the path below the server, the header of the key.
+const APIS: [(&str, &str, &str); 3] =
+    [("openai-completions", "/v1", "authorization"), ("openai-responses", "/v1", "authorization"), ("anthropic-messages", "", "x-api-key")];
+
+fn config(api: &str, base_url: &str) -> ModelsConfig {
+    let text = format!(
+        "[providers.acme]\napi = \"{api}\"\nbase_url = \"{base_url}\"\napi_key_env = \"ACME_KEY\"\nhttp = {{ environment_proxies = false }}\n\
+         [[providers.acme.models]]\nid = \"m\"\ncontext_window = 100000\nmax_tokens = 1000\n[defaults]\nmodel = \"acme/m\""
+    );
+    toml::from_str(&text).unwrap()
+}
+
+async fn ask(models: &Models, config: &ModelsConfig) -> Vec<StreamEvent> {
+    let message = UserMessage { content: TextOrBlocks::Text("hello".to_owned()), timestamp: Millis(1) };
+    let context = Context { messages: vec![Message::User(message)], ..Context::default() };
+    let model = models.default_model(&config.defaults).unwrap();
+    soon("the end", models.stream(model, &context, &StreamOptions::default(), CancellationToken::new()).collect()).await
+}
+
+/// Fails if a text has the key, or a part of it that gives it away.
+fn quiet(text: &str) {
+    assert!(!text.contains(KEY) && !text.contains("hush"), "{text}");
+}
+
+fn shown(value: &impl Debug) -> String {
+    format!("{value:?}")
+}
+
+#[tokio::test]
+async fn the_key_goes_into_its_header_and_nowhere_else() {
+    for (api, path, header) in APIS {
+        // A server that gives away what it was told.
+        let bodies = [
+            Reply::json(401, &format!(r#"{{"error":{{"type":"authentication_error","message":"bad key {KEY}"}}}}"#)),
+            Reply::new(500, "text/plain", format!("bad key {KEY}")),
+            Reply::events(format!("event: error\ndata: {{\"type\":\"error\",\"error\":{{\"message\":\"bad key {KEY}\"}}}}\n\n")),
+        ];
+        for reply in bodies {
+            let server = Server::start([reply]).await;
+            let config = config(api, &server.base_url.replace("/v1", path));
+            assert_eq!(check(&config.providers, &config.defaults), []);
+            let models = Models::new(&config.providers, Clock::manual(Millis(1)), |name| (name == "ACME_KEY").then(|| KEY.to_owned()));
+            let events = ask(&models, &config).await;
+            let message = events.last().unwrap().final_message().unwrap();
+            assert_eq!(message.stop_reason, StopReason::Error);
+            assert!(message.error_message.as_ref().unwrap().contains("bad key [redacted]"), "{message:?}");
+            let sent = server.received()[0].header(header).unwrap().to_owned();
+            assert!(sent.ends_with(KEY), "{sent}");
+            quiet(&shown(&events));
+            quiet(&Json::from_serde(message).unwrap().to_string());
+            quiet(&shown(&toml::Value::try_from(&config).unwrap()));
+            quiet(&String::from_utf8(server.received()[0].body.clone()).unwrap());
+        }
+    }
+    let secret = Secret::new(KEY);
+    quiet(&format!("{secret} {secret:?}"));
+}
+
+#[tokio::test]
+async fn a_key_in_a_file_that_is_not_there_names_the_file() {
+    let mut config = config("openai-responses", "http://127.0.0.1:1/v1");
+    let provider = config.providers.get_mut("acme").unwrap();
+    provider.api_key_env = None;
+    provider.api_key_file = Some("/nowhere/key".into());
+    let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| None);
+    let events = ask(&models, &config).await;
+    let text = events[0].final_message().unwrap().error_message.clone().unwrap();
+    assert!(text.starts_with("read a key from the file /nowhere/key") && text.contains("No such file"), "{text}");
+}
+
+#[tokio::test]
+async fn a_provider_that_is_away_is_not_asked_for_a_while() {
+    // Nobody listens there: the server is gone before the first request.
+    let base_url = Server::start([Reply::json(200, "{}")]).await.base_url.clone();
+    let config = config("openai-responses", &base_url);
+    let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.to_owned()));
+    let mut texts = Vec::new();
+    for _ in 0..6 {
+        let events = ask(&models, &config).await;
+        texts.push(events.last().unwrap().final_message().unwrap().error_message.clone().unwrap());
+    }
+    assert!(texts[4].starts_with("Connection error.: "), "{texts:?}");
+    assert!(texts[5].starts_with("Connection error: provider acme was not reached 5 times in a row"), "{texts:?}");
+}
