@@ -6,10 +6,15 @@
 
 mod guard;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt as _};
 use futures::{Stream, TryStreamExt as _};
 use sse_stream::SseByteStream;
+
+use crate::arguments;
 
 pub use guard::{Limits, TooLarge};
 
@@ -34,22 +39,38 @@ pub enum SseError<E> {
 }
 
 /// The events in a stream of bytes. An event is there as soon as its blank line came in. Comments, ids, retry times and
-/// fields that nobody knows are dropped; so is an event that the end cuts off. Nothing follows an error.
+/// fields that nobody knows are dropped. Nothing follows an error.
+///
+/// Some servers leave the blank line out at the end. The last event counts without it if its data is whole: JSON, or a word
+/// in brackets. Otherwise the connection was cut within it, and the event is dropped, so that the answer counts as cut and not
+/// as malformed.
 pub fn messages<S, E>(bytes: S, limits: Limits) -> BoxStream<'static, Result<SseMessage, SseError<E>>>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: std::error::Error + Send + Sync + 'static,
 {
-    let guarded = guard::guard(bytes.boxed(), limits);
+    let ended = Arc::new(AtomicBool::new(false));
+    let guarded = guard::guard(bytes.boxed(), limits, Arc::clone(&ended));
     let events = SseByteStream::new(guarded.map_err(Guarded).boxed());
-    let events = events.filter_map(|event| async move {
-        match event {
+    let events = events.filter_map(move |event| {
+        // The parser asks for bytes only when it has no event left, so this one is the last.
+        let is_last = ended.load(Ordering::Relaxed);
+        let message = match event {
             Ok(event) if event.data.is_none() && event.event.is_none() => None,
-            Ok(event) => Some(Ok(SseMessage { event: event.event, data: event.data.unwrap_or_default() })),
+            Ok(event) => {
+                Some(SseMessage { event: event.event, data: event.data.unwrap_or_default() }).filter(|m| !is_last || is_whole(m)).map(Ok)
+            }
             Err(error) => own_error(error).map(Err),
-        }
+        };
+        std::future::ready(message)
     });
     events.boxed()
+}
+
+/// True for an event that was not cut within its data.
+fn is_whole(message: &SseMessage) -> bool {
+    let is_word = message.data.starts_with('[') && message.data.ends_with(']');
+    is_word || arguments::decode(&message.data).is_ok()
 }
 
 /// Brings an error of the guard through the parser, which keeps it as a trait object.
@@ -90,8 +111,8 @@ mod tests {
 
     #[test]
     fn events_are_the_same_in_one_piece_and_byte_by_byte() {
-        let text = "\u{feff}: hello\r\n\r\ndata: a\ndata:b\r\r\nevent: x\ndata\n\nid: 7\nretry: 5\n\nodd: 1\nevent:  y \n\ndata: 😀\r\n\r\ndata: cut";
-        let expected = [(None, "a\nb"), (Some("x"), ""), (Some(" y "), ""), (None, "😀")];
+        let text = "\u{feff}: hello\r\n\r\ndata: a\ndata:b\r\r\nevent: x\ndata\n\nid: 7\nretry: 5\n\nodd: 1\nevent:  y \n\ndata: 😀\r\n\r\ndata: {}";
+        let expected = [(None, "a\nb"), (Some("x"), ""), (Some(" y "), ""), (None, "😀"), (None, "{}")];
         let expected: Vec<_> = expected.map(|(event, data)| (event.map(str::to_owned), data.to_owned())).into();
         assert_eq!(whole_and_in_bytes(text.as_bytes()), expected);
     }
@@ -110,6 +131,27 @@ mod tests {
             let text = [b"data: ", bytes, b"\n\n"].concat();
             assert_eq!(whole_and_in_bytes(&text), [(None, expected.to_owned())], "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn the_end_completes_an_event_that_is_whole() {
+        for end in ["", "\n", "\r", "\r\n", "\n\n", "\r\r", "\r\n\r\n", "\r\n\r", "\n: odd"] {
+            for data in ["{\"a\":[1]}", "[DONE]"] {
+                let text = format!("data: {data}{end}");
+                assert_eq!(whole_and_in_bytes(text.as_bytes()), [(None, data.to_owned())], "{text:?}");
+            }
+        }
+        for cut in ["data: {\"a\":[1]", "data: [DON", "event: x", "data: {}\ndata: {", "data: \"\u{fffd}"] {
+            assert_eq!(whole_and_in_bytes(cut.as_bytes()), [], "{cut:?}");
+        }
+        assert_eq!(
+            whole_and_in_bytes(b"data: \"a\"\n\nevent: x\n\ndata: \"\xf0\x9f"),
+            [(None, "\"a\"".to_owned()), (Some("x".to_owned()), String::new())]
+        );
+        assert_eq!(whole_and_in_bytes(b": a\nid: 1"), []);
+        let failed = [Ok(Bytes::from("data: a\n")), Err(std::io::Error::other("cut"))];
+        let found: Vec<_> = messages(futures::stream::iter(failed), Limits::default()).collect().now_or_never().unwrap();
+        assert!(matches!(found.as_slice(), [Err(SseError::Read(_))]), "{found:?}");
     }
 
     #[test]

@@ -23,6 +23,9 @@ const DONE: &str = "[DONE]";
 /// The fields in which servers give thinking, in the order in which the first that is not empty counts.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
 
+/// What a chunk that is no JSON says.
+const MALFORMED: &str = "Error reading response: malformed server-sent event JSON.";
+
 /// What a stream without its end says.
 const NO_FINISH_REASON: &str = "Stream ended without finish_reason";
 
@@ -45,11 +48,17 @@ pub struct OpenAiChatDecoder {
 /// The tool calls of an answer and how chunks name them.
 #[derive(Default)]
 struct Calls {
-    /// By call: its block and its argument text.
-    all: Vec<(usize, ArgumentsStream)>,
-    /// By the bits of the number that the server gives it.
-    by_index: HashMap<u64, usize>,
+    all: Vec<Call>,
+    /// By the bits of the first number that the server gives it.
+    by_number: HashMap<u64, usize>,
     by_id: HashMap<String, usize>,
+}
+
+struct Call {
+    /// Its block.
+    index: usize,
+    arguments: ArgumentsStream,
+    numbered: bool,
 }
 
 impl OpenAiChatDecoder {
@@ -161,24 +170,25 @@ impl OpenAiChatDecoder {
         let id = text(delta.get("id"));
         let name = text(function.and_then(|function| function.get("name")));
         let known = self.calls.find(number, id.as_deref());
-        let call = known.unwrap_or_else(|| self.begin_call(id.clone(), name.clone(), events));
-        if let Some(number) = number {
-            self.calls.by_index.entry(number).or_insert(call);
+        let place = known.unwrap_or_else(|| self.begin_call(id.clone(), name.clone(), events));
+        let Some(call) = self.calls.all.get_mut(place) else { return };
+        if let Some(number) = number.filter(|_| !call.numbered) {
+            call.numbered = true;
+            self.calls.by_number.insert(number, place);
         }
         if let Some(id) = &id {
-            self.calls.by_id.insert(id.clone(), call);
+            self.calls.by_id.insert(id.clone(), place);
         }
-        let Some((index, stream)) = self.calls.all.get_mut(call) else { return };
         let more = text(function.and_then(|function| function.get("arguments"))).unwrap_or_default();
-        stream.push(&more);
-        if let Some(AssistantBlock::ToolCall(block)) = self.message.content.get_mut(*index) {
+        call.arguments.push(&more);
+        if let Some(AssistantBlock::ToolCall(block)) = self.message.content.get_mut(call.index) {
             for (own, told) in [(&mut block.id, id), (&mut block.name, name)] {
                 if own.is_empty() {
                     *own = told.unwrap_or_default();
                 }
             }
         }
-        events.push(StreamEvent::ToolCallDelta { index: *index, delta: more });
+        events.push(StreamEvent::ToolCallDelta { index: call.index, delta: more });
     }
 
     fn begin_call(&mut self, id: Option<String>, name: Option<String>, events: &mut Vec<StreamEvent>) -> usize {
@@ -188,15 +198,15 @@ impl OpenAiChatDecoder {
         let arguments = Json::build_object().build();
         let block = ToolCall { id, name, arguments, thought_signature: None, namespace: None, arguments_error: None };
         self.message.content.push(AssistantBlock::ToolCall(block));
-        self.calls.all.push((index, ArgumentsStream::default()));
+        self.calls.all.push(Call { index, arguments: ArgumentsStream::default(), numbered: false });
         self.calls.all.len() - 1
     }
 
     /// Ends all blocks in their order.
     fn end_blocks(&mut self, events: &mut Vec<StreamEvent>) {
-        for (index, stream) in &self.calls.all {
-            if let Some(AssistantBlock::ToolCall(block)) = self.message.content.get_mut(*index) {
-                let parsed = stream.finish();
+        for call in &self.calls.all {
+            if let Some(AssistantBlock::ToolCall(block)) = self.message.content.get_mut(call.index) {
+                let parsed = call.arguments.finish();
                 (block.arguments, block.arguments_error) = (parsed.arguments, parsed.error);
             }
         }
@@ -210,9 +220,9 @@ impl OpenAiChatDecoder {
 
     /// Leaves open calls with the arguments that their text shows so far.
     fn keep_partial_calls(&mut self) {
-        for (index, stream) in &self.calls.all {
-            if let Some(AssistantBlock::ToolCall(block)) = self.message.content.get_mut(*index) {
-                let partial = stream.partial();
+        for call in &self.calls.all {
+            if let Some(AssistantBlock::ToolCall(block)) = self.message.content.get_mut(call.index) {
+                let partial = call.arguments.partial();
                 if partial.as_object().is_some() {
                     block.arguments = partial;
                 }
@@ -238,7 +248,7 @@ impl Calls {
     fn find(&self, number: Option<u64>, id: Option<&str>) -> Option<usize> {
         match (number, id) {
             (None, None) => self.all.len().checked_sub(1),
-            _ => number.and_then(|number| self.by_index.get(&number)).or_else(|| self.by_id.get(id?)).copied(),
+            _ => number.and_then(|number| self.by_number.get(&number)).or_else(|| self.by_id.get(id?)).copied(),
         }
     }
 }
@@ -249,19 +259,16 @@ impl Decoder for OpenAiChatDecoder {
     }
 
     fn message(&mut self, message: SseMessage, events: &mut Vec<StreamEvent>) -> ControlFlow<()> {
-        if message.data.starts_with(DONE) {
+        if message.data == DONE {
             return ControlFlow::Break(());
         }
-        // A message of comments or of an event without data.
+        // An event that has no more than a name.
         if message.data.is_empty() {
             return ControlFlow::Continue(());
         }
-        let chunk = match arguments::decode(&message.data) {
-            Ok(chunk) => chunk,
-            Err(error) => {
-                self.failure = Some(format!("Could not parse a chat completion chunk: {error}"));
-                return ControlFlow::Break(());
-            }
+        let Ok(chunk) = arguments::decode(&message.data) else {
+            self.failure = Some(MALFORMED.to_owned());
+            return ControlFlow::Break(());
         };
         if let Some(error) = chunk.get("error").filter(|error| truthy(error)) {
             self.failure = Some(chunk_text(error));

@@ -155,6 +155,7 @@ impl ResponsesDecoder {
 
     /// Opens the block of an item; items of other kinds have none.
     fn open(&mut self, index: Option<i64>, item: &Json, out: &mut Vec<StreamEvent>) {
+        self.note_phase(item);
         let place = self.message.content.len();
         let (block, kind) = match text(item, "type").as_deref() {
             Some("reasoning") => {
@@ -184,7 +185,26 @@ impl ResponsesDecoder {
             _ => return,
         };
         self.message.content.push(block);
-        self.slots.insert(index, Slot { block: place, kind });
+        if let Some(lost) = self.slots.insert(index, Slot { block: place, kind }) {
+            self.show_partial(lost);
+        }
+    }
+
+    /// Puts what came in of the arguments of an open call into its block.
+    fn show_partial(&mut self, slot: Slot) {
+        if let (Kind::Call(arguments), Some(AssistantBlock::ToolCall(call))) = (slot.kind, self.message.content.get_mut(slot.block)) {
+            let partial = arguments.partial();
+            if partial.as_object().is_some() {
+                call.arguments = partial;
+            }
+        }
+    }
+
+    /// An answer that is said to be final stops the turn, whatever the status said before.
+    fn note_phase(&mut self, item: &Json) {
+        if text(item, "type").as_deref() == Some("message") && text(item, "phase").as_deref() == Some("final_answer") {
+            self.message.stop_reason = StopReason::Stop;
+        }
     }
 
     fn think(&mut self, index: Option<i64>, delta: &str, out: &mut Vec<StreamEvent>) {
@@ -207,6 +227,7 @@ impl ResponsesDecoder {
 
     /// Ends the block of an item with what the item says, which decides.
     fn close(&mut self, index: Option<i64>, item: &Json, out: &mut Vec<StreamEvent>) {
+        self.note_phase(item);
         if !self.slots.contains_key(&index) {
             self.open(index, item, out);
         }
@@ -376,13 +397,8 @@ impl ResponsesDecoder {
     }
 
     fn failed(mut self, stop_reason: StopReason, text: String) -> AssistantMessage {
-        for slot in self.slots.into_values() {
-            if let (Kind::Call(arguments), Some(AssistantBlock::ToolCall(call))) = (slot.kind, self.message.content.get_mut(slot.block)) {
-                let partial = arguments.partial();
-                if partial.as_object().is_some() {
-                    call.arguments = partial;
-                }
-            }
+        for slot in std::mem::take(&mut self.slots).into_values() {
+            self.show_partial(slot);
         }
         self.message.stop_reason = stop_reason;
         self.message.error_message = Some(with_hint(text));

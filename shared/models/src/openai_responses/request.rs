@@ -36,8 +36,9 @@ pub(super) fn body(model: &Model, context: &Context, options: &StreamOptions) ->
     body.cache(options, compat);
     body.set("store", false);
     let desired = options.max_tokens.unwrap_or(model.max_tokens);
-    if compat.max_output_tokens && desired > 0 {
-        body.set("max_output_tokens", clamp_max_tokens_to_context(model, estimate, desired).max(OUTPUT_TOKENS_MIN));
+    let limit = clamp_max_tokens_to_context(model, estimate, desired);
+    if compat.max_output_tokens && limit > 0 {
+        body.set("max_output_tokens", limit.max(OUTPUT_TOKENS_MIN));
     }
     if let Some(temperature) = options.temperature.and_then(|temperature| Json::try_from(temperature).ok()) {
         body.set("temperature", temperature);

@@ -1,5 +1,8 @@
 //! What stands in front of the parser: bounds, and text instead of bytes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
@@ -43,25 +46,29 @@ struct Guard<S> {
     sizes: Sizes,
     /// The start of a character whose rest is still to come: at most three bytes.
     carry: Vec<u8>,
-    ended: bool,
+    /// Nothing more comes in; told to the reader of the events, too.
+    ended: Arc<AtomicBool>,
 }
 
 /// The same bytes in chunks of valid UTF-8, within the limits. It ends after the first error.
 pub(super) fn guard<E: Send + 'static>(
     bytes: BoxStream<'static, Result<Bytes, E>>,
     limits: Limits,
+    ended: Arc<AtomicBool>,
 ) -> impl Stream<Item = Result<Bytes, SseError<E>>> + Send {
-    let guard = Guard { bytes, limits, sizes: Sizes::default(), carry: Vec::new(), ended: false };
+    let guard = Guard { bytes, limits, sizes: Sizes::default(), carry: Vec::new(), ended };
     futures::stream::unfold(guard, |mut guard| async move {
         let item = guard.next().await?;
-        guard.ended |= item.is_err();
+        if item.is_err() {
+            guard.end();
+        }
         Some((item, guard))
     })
 }
 
 impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E> Guard<S> {
     async fn next(&mut self) -> Option<Result<Bytes, SseError<E>>> {
-        if self.ended {
+        if self.ended.load(Ordering::Relaxed) {
             return None;
         }
         Some(match self.bytes.next().await {
@@ -71,10 +78,21 @@ impl<S: Stream<Item = Result<Bytes, E>> + Unpin, E> Guard<S> {
             },
             Some(Err(error)) => Err(SseError::Read(error)),
             None => {
-                self.ended = true;
-                return None;
+                self.end();
+                Ok(self.closing())
             }
         })
+    }
+
+    fn end(&self) {
+        // One task has both sides.
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// What ends the last event, which the server may have left open, and the character that it broke off.
+    fn closing(&mut self) -> Bytes {
+        let cut = std::mem::take(&mut self.carry);
+        Bytes::from_static(if cut.is_empty() { b"\n\n" } else { "\u{fffd}\n\n".as_bytes() })
     }
 
     /// The chunk as text, with the start of a character from before and without one that it only begins.

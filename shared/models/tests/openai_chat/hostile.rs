@@ -236,7 +236,7 @@ async fn a_connection_closed_at_every_byte() {
 #[tokio::test]
 async fn chunks_that_are_no_json_or_of_another_form() {
     for (data, error) in [
-        ("{not json", Some("Could not parse a chat completion chunk: ")),
+        ("{not json", Some("Error reading response: malformed server-sent event JSON.")),
         ("[1]", None),
         ("7", None),
         (r#"{"choices":7,"usage":"much","id":3,"model":{}}"#, None),

@@ -14,17 +14,28 @@ use picofleet_models::http::{Client, ClientOptions};
 use picofleet_models::model::Model;
 use picofleet_models::openai_responses::OpenAiResponses;
 use picofleet_models::provider::{Context, Provider as _, StreamEvent, StreamOptions};
-use picofleet_session::message::AssistantMessage;
+use picofleet_session::message::{AssistantMessage, Message, TextOrBlocks, UserMessage};
 use picofleet_session::{Clock, Millis};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 const KEY: &str = "dummy-key";
 
+fn repository_vectors() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors")
+}
+
 /// Every record of a file; the directory may be replaced by `PICOFLEET_VECTORS`.
 fn records(name: &str) -> Vec<Json> {
-    let directory = std::env::var_os("PICOFLEET_VECTORS")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors"), PathBuf::from);
+    records_in(std::env::var_os("PICOFLEET_VECTORS").map_or_else(repository_vectors, PathBuf::from), name)
+}
+
+/// Records made with pi-ai from random contexts and bodies, beside the vectors.
+fn own_records(name: &str) -> Vec<Json> {
+    records_in(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/openai_responses"), name)
+}
+
+fn records_in(directory: PathBuf, name: &str) -> Vec<Json> {
     let text = std::fs::read_to_string(directory.join(name)).unwrap();
     let records: Vec<Json> = text.lines().map(|line| line.parse().unwrap()).collect();
     assert!(!records.is_empty(), "{name} is empty");
@@ -39,9 +50,9 @@ fn field<T: DeserializeOwned>(record: &Json, name: &str) -> T {
     raw(record, name).to().unwrap_or_else(|error| panic!("{name} of {record}: {error}"))
 }
 
-/// The stream of a record.
+/// The stream of a record of the repository.
 fn stream(id: &str) -> Json {
-    let mut records = records("pi-ai-stream-responses.jsonl").into_iter();
+    let mut records = records_in(repository_vectors(), "pi-ai-stream-responses.jsonl").into_iter();
     records.find(|record| field::<String>(record, "id") == id).unwrap()
 }
 
@@ -62,7 +73,8 @@ fn model(base_url: &str) -> Model {
 }
 
 fn context() -> Context {
-    field(&records("pi-ai-request-responses.jsonl")[0], "context")
+    let message = UserMessage { content: TextOrBlocks::Text("hello".to_owned()), timestamp: Millis(1) };
+    Context { messages: vec![Message::User(message)], ..Context::default() }
 }
 
 async fn events(provider: &OpenAiResponses, model: &Model, options: &StreamOptions) -> Vec<StreamEvent> {

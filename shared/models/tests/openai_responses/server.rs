@@ -116,6 +116,8 @@ impl Server {
         let task = tokio::spawn(async move {
             loop {
                 let (connection, _) = listener.accept().await.unwrap();
+                // Or each small piece would wait for the acknowledgement of the one before it.
+                connection.set_nodelay(true).unwrap();
                 tokio::spawn(serve(connection, Arc::clone(&log), Arc::clone(&replies)));
             }
         });

@@ -14,12 +14,12 @@ use picofleet_session::Millis;
 use picofleet_session::message::{AssistantBlock, AssistantMessage, StopReason};
 
 use crate::server::{Reply, Server, Then};
-use crate::{KEY, events, field, last, model, provider, raw, records};
+use crate::{KEY, events, field, last, model, own_records, provider, raw, records};
 
 #[test]
 fn requests() {
     let mut differences = Vec::new();
-    for record in records("pi-ai-request-responses.jsonl") {
+    for record in records("pi-ai-request-responses.jsonl").into_iter().chain(own_records("requests.jsonl")) {
         let expected = raw(&record, "request");
         let options: StreamOptions = field(&record, "options");
         let request = request(&field(&record, "model"), &field(&record, "context"), &options, Some(&KEY.into())).unwrap();
@@ -75,18 +75,21 @@ fn check(record: &Json, events: &[StreamEvent], differences: &mut Vec<String>) {
 
 fn message_json(message: &AssistantMessage) -> Json {
     let json = Json::from_serde(message).unwrap();
-    let members = json.as_object().unwrap().iter().filter(|(key, _)| !["timestamp", "durationMs"].contains(key));
-    Json::object([("role", Json::from("assistant"))].into_iter().chain(members.map(|(key, value)| (key, value.clone()))))
+    let members = json.as_object().unwrap().iter().map(|(key, value)| (key, value.clone()));
+    Json::object([("role", Json::from("assistant"))].into_iter().chain(members))
 }
 
-/// A value without the first line of `argumentsError`, which is the parser's own.
+/// A value without times, and without the first line of `argumentsError`, which is the parser's own.
 fn comparable(value: &Json) -> Json {
     match value.as_ref() {
         JsonRef::Array(items) => Json::array(items.iter().map(comparable)),
-        JsonRef::Object(members) => Json::object(members.iter().map(|(key, value)| match value.as_str() {
-            Some(text) if key == "argumentsError" => (key, Json::from(text.split_once('\n').unwrap().1)),
-            _ => (key, comparable(value)),
-        })),
+        JsonRef::Object(members) => {
+            let members = members.iter().filter(|(key, _)| !["timestamp", "durationMs"].contains(key));
+            Json::object(members.map(|(key, value)| match value.as_str() {
+                Some(text) if key == "argumentsError" => (key, Json::from(text.split_once('\n').unwrap().1)),
+                _ => (key, comparable(value)),
+            }))
+        }
         _ => value.clone(),
     }
 }
@@ -95,7 +98,9 @@ fn comparable(value: &Json) -> Json {
 fn streams_in_one_piece_and_byte_by_byte() {
     let mut differences = Vec::new();
     let mut streams = 0;
-    for record in records("pi-ai-stream-responses.jsonl").iter().filter(|record| field::<u16>(record, "status") == 200) {
+    let records = records("pi-ai-stream-responses.jsonl").into_iter().chain(own_records("streams.jsonl"));
+    for record in records.filter(|record| field::<u16>(record, "status") == 200) {
+        let record = &record;
         let body: String = field(record, "body");
         let whole = decode(&field(record, "model"), [body.clone().into_bytes()]);
         assert_eq!(decode(&field(record, "model"), body.bytes().map(|byte| vec![byte])), whole, "{}", raw(record, "id"));
@@ -109,13 +114,14 @@ fn streams_in_one_piece_and_byte_by_byte() {
 #[tokio::test]
 async fn streams_over_http() {
     let mut differences = Vec::new();
+    let provider = provider();
     for record in records("pi-ai-stream-responses.jsonl") {
-        let content_type = record.get("contentType").and_then(Json::as_str).unwrap_or("text/event-stream".into()).into_owned();
+        let content_type = record.get("contentType").and_then(Json::as_str).map_or_else(|| "text/event-stream".to_owned(), Into::into);
         let cut = record.get("connectionCutAfterBody").and_then(Json::as_bool) == Some(true);
         let reply = Reply::new(field(&record, "status"), &content_type, field::<String>(&record, "body"));
         let server = Server::start([reply.uneven().then(if cut { Then::Cut } else { Then::End })]).await;
         let model = Model { base_url: server.base_url.clone(), ..field(&record, "model") };
-        check(&record, &events(&provider(), &model, &StreamOptions::default()).await, &mut differences);
+        check(&record, &events(&provider, &model, &StreamOptions::default()).await, &mut differences);
     }
     assert!(differences.is_empty(), "{} differ\n{}", differences.len(), differences.join("\n"));
 }
