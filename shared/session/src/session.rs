@@ -326,13 +326,13 @@ impl Inner {
         }
         // The admitted commit settles, and whoever waits for the line is refused.
         let head = self.line.lock().await.head;
-        if first && head.opens >= OPENS_CLEARED {
-            self.clear_opens(head).await?;
-        }
-        self.store
-            .release()
-            .await
-            .or_else(|error| if matches!(error, StorageError::Closed) { Ok(()) } else { Err(CloseError::Storage(error)) })
+        let cleared = if first && head.opens >= OPENS_CLEARED { self.clear_opens(head).await } else { Ok(()) };
+        // Whatever became of that, the line is given back.
+        let released = match self.store.release().await {
+            Ok(()) | Err(StorageError::Closed) => Ok(()),
+            Err(error) => Err(CloseError::Storage(error)),
+        };
+        cleared.and(released)
     }
 }
 

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use picofleet_conformance::documents::{AS_OF, AS_OF_FAMILY, IN_SESSION, Note, add, append_plain, commit, n};
 use picofleet_conformance::{Fault, Hold, NOW, World, wait_for};
-use picofleet_session::storage::{EntryQuery, Rejection, StorageError};
+use picofleet_session::storage::{EntryQuery, Fence, Rejection, StorageError};
 use picofleet_session::{
-    Clock, CommitError, ConversationOwnership, EntryDraft, Millis, OpenError, ReadError, Session, SessionFailed, SessionId, SessionOptions,
+    Clock, CloseError, CommitError, ConversationOwnership, EntryDraft, Epoch, Millis, OpenError, ReadError, Session, SessionFailed,
+    SessionId, SessionOptions,
 };
 
 scenarios! {
@@ -27,6 +28,7 @@ scenarios! {
     x098_a_fenced_owner_ends,
     x099_opening_and_the_time_of_a_commit,
     x099_orderly_ends_without_a_commit_quarantine_nothing,
+    x099_an_end_that_cannot_clear_the_count_gives_the_line_back,
 }
 
 /// Drives a commit until its batch is inside storage.
@@ -370,4 +372,20 @@ async fn x099_orderly_ends_without_a_commit_quarantine_nothing(mut world: World)
     }
     let fourth = Session::open(&**world.store(), world.session.id(), SessionOptions::default()).await;
     assert!(matches!(fourth.map(|_| ()), Err(OpenError::Storage(StorageError::Quarantined { .. }))));
+}
+
+async fn x099_an_end_that_cannot_clear_the_count_gives_the_line_back(mut world: World) {
+    // A second opening without a commit in between, so that the end has something to write.
+    let line = world.store().open(world.session.id(), Fence { epoch: Epoch(0), at: NOW }).await.unwrap();
+    drop(line);
+    let line = world.store().open(world.session.id(), Fence { epoch: Epoch(0), at: NOW }).await.unwrap();
+    let session = Session::over(world.probe.before(line), SessionOptions::default());
+    world.probe.fault(Fault::Rejected(Rejection::Overloaded));
+    let closed = session.close().await;
+    assert!(matches!(closed, Err(CloseError::Storage(StorageError::Rejected(_)))), "{closed:?}");
+    assert!(matches!(session.store().head().await, Err(StorageError::Closed)), "the line is still open");
+    assert!(matches!(add(&session).await, Err(CommitError::Closed)));
+    session.close().await.unwrap();
+    world.open().await;
+    assert_eq!(add(&world.session).await.unwrap(), 1);
 }
