@@ -6,6 +6,11 @@
 mod cli;
 mod demo;
 
+/// The example of the README, so that it compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 
