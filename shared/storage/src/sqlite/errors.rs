@@ -29,6 +29,14 @@ pub enum OpenError {
         /// Its log.
         log: PathBuf,
     },
+    /// The file has other names, and its log is beside one of them only.
+    #[error("{} is one of {names} names (hard links) of its file, and the log is beside one only; remove the others", file.display())]
+    SeveralNames {
+        /// The file.
+        file: PathBuf,
+        /// How many names it has.
+        names: u64,
+    },
     /// The file or its directory can't be written.
     #[error("{} can't be written; give this process the right to write it and its directory, or open it read-only", .0.display())]
     ReadOnly(PathBuf),
@@ -124,7 +132,7 @@ fn damage(error: &rusqlite::Error) -> Option<String> {
     }
 }
 
-/// Whether a COMMIT that failed in this way can't have left its last frame in the log, see `writer`.
+/// Whether a COMMIT that failed in this way can't have left its last frame in the log, see `group`.
 pub(super) fn nothing_landed(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
