@@ -225,7 +225,10 @@ impl Store for SqliteStore {
     }
 
     fn create(&self, session: SessionCreate) -> Fut<'_, Created> {
-        self.unit(move |tx| admin::create(tx, &session))
+        Box::pin(async move {
+            let text = session.metadata.to_string();
+            self.queue()?.sized(text.len(), move |tx| admin::create(tx, &session, &text)).await
+        })
     }
 
     fn session(&self, id: SessionId) -> Fut<'_, Option<SessionRecord>> {

@@ -1,5 +1,6 @@
 //! What SQLite's errors mean to a caller.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,6 +75,16 @@ impl OpenError {
     }
 }
 
+/// A piece of work panicked: a defect of the program. It is the cause of a refusal.
+#[derive(Debug, thiserror::Error)]
+#[error("the work panicked and was undone: {0}")]
+pub(super) struct Panicked(String);
+
+/// The thread that writes is gone, which only a defect of the program can do. It is the cause of a refusal.
+#[derive(Debug, thiserror::Error)]
+#[error("the thread that writes ended by a panic; open the store again")]
+pub(super) struct Gone;
+
 /// Names a store in errors.
 #[derive(Clone, Debug)]
 pub(super) struct Place(pub(super) Arc<Path>);
@@ -99,6 +110,24 @@ impl Place {
             None => Arc::new(error),
         };
         StorageError::Rejected(StorageRejected { reason, cause: Some(cause) })
+    }
+
+    fn unavailable(&self, operation: &str, cause: impl std::error::Error + Send + Sync + 'static) -> StorageError {
+        let reason = Rejection::Unavailable { operation: format!("{operation} in {}", self.name()) };
+        StorageError::Rejected(StorageRejected { reason, cause: Some(Arc::new(cause)) })
+    }
+
+    /// Work that panicked; nothing of it is in the file. `payload` is what it panicked with.
+    pub(super) fn panicked(&self, operation: &str, payload: &(dyn Any + Send)) -> StorageError {
+        let text = payload.downcast_ref::<&str>().map(ToString::to_string).or_else(|| payload.downcast_ref::<String>().cloned());
+        let text = text.unwrap_or_else(|| "without a message".to_owned());
+        tracing::error!(store = %self.name(), operation, panic = text, "work panicked and was undone");
+        self.unavailable(operation, Panicked(text))
+    }
+
+    /// Work that was never begun, since nobody is there to do it.
+    pub(super) fn gone(&self) -> StorageError {
+        self.unavailable("write", Gone)
     }
 
     /// A failure after which it can't be told whether the operation is in the file.
