@@ -7,12 +7,12 @@ use futures::future::join_all;
 use futures::{StreamExt as _, stream};
 use picofleet_delta::Json;
 use picofleet_session::storage::{
-    Batch, Commit, ExportLine, Fence, Head, ImportId, ImportTarget, OutboxRow, Rejection, RequestRow, SessionCreate, SessionStore,
-    StorageError, Store, Tenant, Write,
+    Batch, Commit, Corruption, DocumentCopy, ExportLine, Fence, Head, ImportId, ImportTarget, OutboxRow, Rejection, RequestRow,
+    SessionCreate, SessionStore, StorageError, Store, Tenant, Write,
 };
 use picofleet_session::{
-    CommitToken, ConversationRecord, DocumentContent, DocumentCreate, EntryRecord, Epoch, Id, Millis, Placement, Point,
-    ROOT_CONVERSATION_ID, SessionId,
+    CommitToken, ConversationPolicy, ConversationRecord, DocumentContent, DocumentCreate, EntryRecord, Epoch, Id, LatestFork, Millis,
+    Placement, Point, ROOT_CONVERSATION_ID, SessionId,
 };
 use tempfile::TempDir;
 
@@ -226,6 +226,28 @@ async fn a_panic_undoes_its_work_and_the_store_goes_on() {
     assert!(matches!(alone, Err(StorageError::Rejected(_))), "{alone:?}");
     line.commit(batch(&head, 1, vec![entry(head.next_id, 9)])).await.unwrap();
     assert!(store.session(id).await.unwrap().is_none(), "nothing of the panicking work was written");
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_copy_of_damaged_content_says_what_is_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory);
+    let line = line(&store).await;
+    let policy = ConversationPolicy::Latest(LatestFork::Current);
+    let placement = Placement::Conversation { id: ROOT_CONVERSATION_ID, policy };
+    let create = |id: i64| DocumentCreate { id: Id::new(id).unwrap(), kind: "k".to_owned(), key: None, placement };
+    let first = Write::DocumentCreate { create: create(2), version: 1, value: Json::object([("n", Json::from(0))]) };
+    let head = line.commit(batch(&line.opened(), 1, vec![root(), first])).await.unwrap();
+    rusqlite::Connection::open(&store.0.place.0).unwrap().execute("UPDATE content SET base = 0, body = '[]'", []).unwrap();
+    let copy = DocumentCopy { create: create(3), source: Id::new(2).unwrap(), at: Point::Current };
+    let error = line.commit(batch(&head, 1, vec![Write::DocumentRetire(Id::new(2).unwrap()), Write::DocumentCopy(copy.clone())])).await;
+    assert!(matches!(error, Err(StorageError::Rejected(refused)) if refused.cause.is_none()), "a rule, not damage");
+    let error = line.commit(batch(&head, 1, vec![Write::DocumentCopy(copy)])).await.unwrap_err();
+    let StorageError::Rejected(refused) = error else { panic!("{error:?}") };
+    assert!(matches!(refused.reason, Rejection::Copy { id: 3, origin: 2, .. }), "{refused:?}");
+    let cause = refused.cause.unwrap();
+    assert!(cause.downcast_ref::<Corruption>().is_some() && cause.to_string().contains("its base is missing"), "{cause}");
     store.close().await.unwrap();
 }
 
