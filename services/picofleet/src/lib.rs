@@ -13,6 +13,11 @@ mod services;
 
 pub use engine::Engine;
 
+/// The example of the README, so that it compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 

@@ -13,7 +13,7 @@ use crate::op::{
     split_tuple, text_from_json,
 };
 
-/// Paths that an encoder remembers. Further ones are always written out, so that a long stream cannot grow it.
+/// Paths that an encoder remembers and a decoder takes. Further ones are always written out, so that a long stream cannot grow either end.
 const PATHS_MAX: usize = 65_536;
 
 /// The sending end of a stream.
@@ -91,7 +91,7 @@ impl Decoder {
     /// # Errors
     ///
     /// `Type` for the shape; `UnsafePath` for a path; `Path` for an unknown number, a path left out without one
-    /// before, or an empty path where there must be one.
+    /// before, an empty path where there must be one, or more defined paths than the 65,536 that an encoder remembers.
     pub fn decode(&mut self, batch: &Json) -> Result<Vec<Op>, OpError> {
         let Some(tuples) = batch.as_array() else {
             return Err(OpError::shape(format!("a batch is an array of operations, found {}", batch.kind_name())));
@@ -121,6 +121,10 @@ impl Decoder {
         let id = count_from_json(id, "path number")?;
         let path = path_from_json(path)?;
         check_path(&path)?;
+        if self.paths.len() >= PATHS_MAX && !self.paths.contains_key(&id) {
+            let detail = format!("more than {PATHS_MAX} paths are defined; write further ones out, or replace the whole value");
+            return Err(OpError::new(OpErrorKind::Path, detail));
+        }
         self.paths.insert(id, Arc::new(path));
         Ok(())
     }

@@ -162,6 +162,21 @@ fn an_encoder_remembers_a_bounded_number_of_paths() {
 }
 
 #[test]
+fn a_decoder_takes_a_bounded_number_of_paths() {
+    let define = |id: usize| Json::array([Json::from("#"), Json::from(id), Json::array([id])]);
+    let mut decoder = wire::Decoder::new();
+    let all: Json = (0..65_536).map(define).collect();
+    assert_eq!(decoder.decode(&all).unwrap(), []);
+    // A number may get another path; one more may not come.
+    assert_eq!(decoder.decode(&Json::array([define(7)])).unwrap(), []);
+    let error = decoder.decode(&Json::array([define(65_536)])).unwrap_err();
+    assert_eq!(error.kind(), OpErrorKind::Path);
+    assert!(error.to_string().contains("more than 65536 paths"), "{error}");
+    // A replacement of the whole value begins anew.
+    assert_eq!(decoder.decode(&Json::array([json(r#"["r",1]"#), define(65_536)])).unwrap(), [Op::Replace(Json::from(1))]);
+}
+
+#[test]
 fn refused_edits_change_nothing() {
     use DraftErrorKind::*;
     let base = r#"{"s":"a😀","n":1,"xs":[1,"t"],"o":{}}"#;
@@ -392,54 +407,72 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Plain values that stand for a document with a long array, object and text.
+#[derive(Default)]
+struct Plain {
+    items: Vec<i64>,
+    keys: Vec<(String, i64)>,
+    text: String,
+}
+
+impl Plain {
+    /// Does a step, and gives the operation for it and whether it must be refused.
+    fn step(&mut self, step: Step, tick: i64) -> (Op, bool) {
+        let path = |name: &str| vec![Segment::from(name)];
+        let op = match step {
+            Step::Splice(at, remove, insert) => {
+                let index = at % (self.items.len() + 1);
+                let new: Vec<i64> = (0..insert).map(|n| tick * 1000 + i64::try_from(n).unwrap()).collect();
+                self.items.splice(index..index + remove.min(self.items.len() - index), new.iter().copied());
+                Op::Splice { path: path("xs"), index, remove, items: new.into_iter().map(Json::from).collect() }
+            }
+            Step::SetItem(at) => {
+                let index = at % (self.items.len() + 1);
+                if index == self.items.len() {
+                    self.items.push(tick)
+                } else {
+                    self.items[index] = tick
+                }
+                Op::Set(vec!["xs".into(), Segment::Index(index)], Json::from(tick))
+            }
+            Step::SetKey(key) => {
+                let key = key.to_string();
+                match self.keys.iter_mut().find(|(own, _)| *own == key) {
+                    Some((_, own)) => *own = tick,
+                    None => self.keys.push((key.clone(), tick)),
+                }
+                Op::Set(vec!["o".into(), key.into()], Json::from(tick))
+            }
+            Step::RemoveKey(key) => {
+                self.keys.retain(|(own, _)| *own != key.to_string());
+                Op::Delete(vec!["o".into(), key.to_string().into()])
+            }
+            Step::Append(more) => {
+                self.text.push_str(&more);
+                Op::Append(path("t"), Arc::from(more))
+            }
+            Step::Trim(at) => {
+                let units: Vec<u16> = self.text.encode_utf16().collect();
+                let count = at % (units.len() + 2);
+                let rest = String::from_utf16(&units[count.min(units.len())..]);
+                let refused = rest.is_err();
+                self.text = rest.unwrap_or_else(|_| std::mem::take(&mut self.text));
+                return (Op::TrimUtf16(path("t"), count), refused);
+            }
+        };
+        (op, false)
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn long_forms_behave_like_plain_ones(steps in prop::collection::vec(any_step(), 1..60)) {
         let mut value = json(r#"{"xs":[],"o":{},"t":""}"#);
-        let (mut items, mut keys, mut text) = (Vec::<i64>::new(), Vec::<(String, i64)>::new(), String::new());
-        let path = |name: &str| vec![Segment::from(name)];
+        let mut plain = Plain::default();
         for (tick, step) in (0_i64..).zip(steps) {
-            let mut refused = false;
-            let op = match step {
-                Step::Splice(at, remove, insert) => {
-                    let index = at % (items.len() + 1);
-                    let new: Vec<i64> = (0..insert).map(|n| tick * 1000 + i64::try_from(n).unwrap()).collect();
-                    items.splice(index..index + remove.min(items.len() - index), new.iter().copied());
-                    Op::Splice { path: path("xs"), index, remove, items: new.into_iter().map(Json::from).collect() }
-                }
-                Step::SetItem(at) => {
-                    let index = at % (items.len() + 1);
-                    if index == items.len() { items.push(tick) } else { items[index] = tick }
-                    Op::Set(vec!["xs".into(), Segment::Index(index)], Json::from(tick))
-                }
-                Step::SetKey(key) => {
-                    let key = key.to_string();
-                    match keys.iter_mut().find(|(own, _)| *own == key) {
-                        Some((_, own)) => *own = tick,
-                        None => keys.push((key.clone(), tick)),
-                    }
-                    Op::Set(vec!["o".into(), key.into()], Json::from(tick))
-                }
-                Step::RemoveKey(key) => {
-                    keys.retain(|(own, _)| *own != key.to_string());
-                    Op::Delete(vec!["o".into(), key.to_string().into()])
-                }
-                Step::Append(more) => {
-                    text.push_str(&more);
-                    Op::Append(path("t"), Arc::from(more))
-                }
-                Step::Trim(at) => {
-                    let units: Vec<u16> = text.encode_utf16().collect();
-                    let count = at % (units.len() + 2);
-                    match String::from_utf16(&units[count.min(units.len())..]) {
-                        Ok(rest) => text = rest,
-                        Err(_) => refused = true,
-                    }
-                    Op::TrimUtf16(path("t"), count)
-                }
-            };
+            let (op, refused) = plain.step(step, tick);
             let before = value.clone();
             match apply(Some(&value), &[op]) {
                 Ok(next) => {
@@ -450,6 +483,7 @@ proptest! {
             }
             drop(before);
         }
+        let Plain { items, keys, text } = plain;
         prop_assert_eq!(value.get("xs").unwrap(), &Json::array(items));
         let own: Vec<(String, i64)> = value.get("o").unwrap().as_object().unwrap().iter().map(|(key, value)| (key.to_owned(), value.as_i64().unwrap())).collect();
         prop_assert_eq!(own, keys);

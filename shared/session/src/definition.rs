@@ -346,7 +346,7 @@ impl<'a> Located<'a> {
 }
 
 impl Rules {
-    /// Brings a stored value to the token's version; the flag says whether that changed it (section 3.6).
+    /// Brings a stored value to the token's version (section 3.6).
     pub(crate) fn migrate(&self, value: Json, stored: u32) -> Result<Json, DefinitionError> {
         let (kind, to, from) = (self.kind, self.version, stored);
         match stored.cmp(&to) {

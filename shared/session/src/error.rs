@@ -33,7 +33,7 @@ pub enum CommitError {
     /// The session failed.
     #[error(transparent)]
     Failed(#[from] SessionFailed),
-    /// Another owner has the session.
+    /// Another owner has the session: it was released, or storage refused this or an earlier commit because somebody else opened it.
     #[error("the session has another owner now; ask again")]
     NotOwner,
     /// The session is closed or closing.
@@ -140,7 +140,11 @@ pub enum OpenError {
     Storage(#[from] StorageError),
 }
 
-/// A session ended because its storage failed and what is stored can't be told (invariant 8). Open it again to go on.
+/// A session ended because its storage failed and what is stored can't be told (invariant 8), or because a listener of
+/// commits panicked. Open it again to go on.
+///
+/// A report also says so of a session that another owner has; then the cause is [`StorageError::Fenced`], nothing of the refused commit
+/// was written, and callers get [`CommitError::NotOwner`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the session failed and must be opened again")]
 pub struct SessionFailed {

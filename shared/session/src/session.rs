@@ -1,6 +1,7 @@
 //! An open session: its line of commits, reads of its documents, and its end (sections 3.3 and 4).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
@@ -9,19 +10,21 @@ use crate::definition::Located;
 use crate::error::{CloseError, CommitError, OpenError, ReadError, SessionFailed};
 use crate::line::{CacheSize, Line, check_semantics, load};
 use crate::publication::{Publication, ValueChange};
-use crate::storage::{Batch, Commit, Fence, Head, SessionStore, StorageError, Store};
+use crate::storage::{Fence, Head, SessionStore, StorageError, Store};
 use crate::tx::{Bound, Prepared, Tx};
 use crate::watch::{DocumentState, Observers, Watch, WatchEnd};
-use crate::{Clock, CommitToken, Epoch, Point, SessionId};
+use crate::{Clock, Epoch, Point, SessionId};
 
+mod end;
 mod listeners;
 mod reads;
 
+use end::Ended;
 use listeners::Listeners;
 pub use listeners::Subscription;
 use reads::delivery;
 
-/// Takes the failure of a session.
+/// Takes what ended a session: an uncertain failure of its storage, or that another owner has it.
 pub type Report = Arc<dyn Fn(&SessionFailed) + Send + Sync>;
 
 /// How a session is opened.
@@ -33,11 +36,14 @@ pub struct SessionOptions {
     pub epoch: Epoch,
     /// How much committed state stays in memory.
     pub cache: CacheSize,
-    /// Called once when the session fails.
+    /// Called once when the session fails or finds that another owner has it.
     pub on_report: Option<Report>,
 }
 
 /// An open session. Cheap to clone; all clones are one session.
+///
+/// It needs a tokio runtime: what must not depend on its callers, the end of an admitted commit and of the session, runs as a task. All
+/// other work is done by the caller's future.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -52,6 +58,9 @@ struct Inner {
     observers: Arc<Observers>,
     commits: Listeners<Publication>,
     closes: Listeners<()>,
+    reported: AtomicBool,
+    /// The end that somebody asked for.
+    ended: Mutex<Option<Ended>>,
 }
 
 /// Whether the session takes new work.
@@ -63,27 +72,14 @@ enum Admission {
     Failed(SessionFailed),
 }
 
-/// How a session ends.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    Close,
-    Release,
-}
-
 tokio::task_local! {
-    /// The sessions whose lines the running callback holds, to refuse a wait that could never end.
-    static HELD: Vec<SessionId>;
+    /// The open sessions whose lines the running callback holds, to refuse a wait that could never end.
+    static HELD: Vec<OpenSession>;
 }
 
-fn holds(session: SessionId) -> bool {
-    HELD.try_with(|held| held.contains(&session)).unwrap_or(false)
-}
-
-fn held_with(session: SessionId) -> Vec<SessionId> {
-    let mut held = HELD.try_with(Clone::clone).unwrap_or_default();
-    held.push(session);
-    held
-}
+/// One opening of a session, by its address: two stores may have sessions of one id. Its callback keeps it where it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct OpenSession(usize);
 
 impl Session {
     /// Opens a session: fences every earlier owner (`protocol.md` 1). Nothing else is read.
@@ -109,6 +105,8 @@ impl Session {
             observers: Arc::default(),
             commits: Listeners::default(),
             closes: Listeners::default(),
+            reported: AtomicBool::new(false),
+            ended: Mutex::default(),
         };
         Session { inner: Arc::new(inner) }
     }
@@ -155,13 +153,13 @@ impl Session {
         F: AsyncFnOnce(&Tx) -> Result<R, E>,
         E: From<CommitError>,
     {
-        if holds(self.inner.id) {
+        if self.inner.is_held() {
             return Err(CommitError::Nested.into());
         }
         let line = self.inner.line().await.map_err(CommitError::from)?;
         let tx = Tx::new(Arc::clone(&self.inner.store), line, self.inner.options.clock.now(), bound);
         // Boxed, so that a large callback makes no large future of its caller.
-        let result = HELD.scope(held_with(self.inner.id), Box::pin(change(&tx))).await;
+        let result = HELD.scope(self.inner.held_too(), Box::pin(change(&tx))).await;
         let result = match result {
             Ok(result) => result,
             Err(error) => {
@@ -181,35 +179,33 @@ impl Session {
         self.inner.commits.add(Arc::new(listener))
     }
 
-    /// Calls `listener` when closing begins, right after admission was sealed. It must not block, panic or call the session.
+    /// Calls `listener` when closing begins, right after admission was sealed and watches have ended. It must not block, panic or call
+    /// the session.
     #[must_use = "dropping the subscription ends it"]
     pub fn subscribe_close(&self, listener: impl Fn() + Send + Sync + 'static) -> Subscription {
         self.inner.closes.add(Arc::new(move |()| listener()))
     }
-
-    /// Closes: takes no new work, lets the admitted commit settle, ends watches, gives the line back.
-    ///
-    /// # Errors
-    /// [`CloseError::Storage`] where storage did not take the line back; the session is closed all the same. [`CloseError::Nested`].
-    pub async fn close(&self) -> Result<(), CloseError> {
-        self.inner.end(Ending::Close).await
-    }
-
-    /// Hands the session over or lets it rest: as [`Session::close`], but watches and later calls say that somebody else goes on.
-    ///
-    /// # Errors
-    /// As [`Session::close`].
-    pub async fn release(&self) -> Result<(), CloseError> {
-        self.inner.end(Ending::Release).await
-    }
 }
-
-/// From how many opens in a row an orderly end clears their count. Below it the next commit will, and an end writes nothing.
-const OPENS_CLEARED: u32 = 2;
 
 impl Inner {
     fn admission(&self) -> MutexGuard<'_, Admission> {
         self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the running callback holds the line.
+    fn is_held(&self) -> bool {
+        HELD.try_with(|held| held.contains(&self.opening())).unwrap_or(false)
+    }
+
+    /// The lines that a callback on this line holds.
+    fn held_too(&self) -> Vec<OpenSession> {
+        let mut held = HELD.try_with(Clone::clone).unwrap_or_default();
+        held.push(self.opening());
+        held
+    }
+
+    fn opening(&self) -> OpenSession {
+        OpenSession(std::ptr::from_ref(self).addr())
     }
 
     fn admits(&self) -> Result<(), Refused> {
@@ -248,8 +244,8 @@ impl Inner {
             Ok(head) => {
                 let (line, publication) = prepared.adopt(self.id, head);
                 // Judged while the line is held: behind a listener that panicked frames are missing, so that nobody goes on.
-                let published = catch_unwind(AssertUnwindSafe(|| self.publish(&publication)));
-                let result = published.map_err(|_| self.fail(panicked()).into());
+                let published = catch_unwind(AssertUnwindSafe(|| self.publish(&publication))).unwrap_or(false);
+                let result = if published { Ok(()) } else { Err(self.fail(panicked()).into()) };
                 drop(line);
                 result
             }
@@ -257,82 +253,26 @@ impl Inner {
                 prepared.roll_back();
                 Err(rejected.into())
             }
+            Err(error @ StorageError::Fenced { .. }) => {
+                self.lose(error);
+                Err(CommitError::NotOwner)
+            }
             Err(error) => Err(self.fail(error).into()),
         }
     }
 
-    /// Hands a commit out. One that settles while the session closes publishes nothing.
-    fn publish(&self, publication: &Publication) {
+    /// Hands a commit out; whether everybody took it. One that settles while the session closes publishes nothing.
+    fn publish(&self, publication: &Publication) -> bool {
         if self.admits().is_err() {
-            return;
+            return true;
         }
-        self.commits.call(publication);
+        let taken = self.commits.call(publication);
         for document in &publication.documents {
             if let Some(delivery) = delivery(publication, document) {
                 self.observers.deliver(&delivery);
             }
         }
-    }
-
-    /// The session is over: what is stored can't be told, or somebody else has the line (invariant 8).
-    fn fail(&self, error: StorageError) -> SessionFailed {
-        let failed = SessionFailed { cause: Arc::new(error) };
-        let first = {
-            let mut admission = self.admission();
-            let first = !matches!(&*admission, Admission::Failed(_));
-            // One that is being closed stays closed; its failure is told all the same.
-            if matches!(&*admission, Admission::Open) {
-                *admission = Admission::Failed(failed.clone());
-            }
-            first
-        };
-        if first {
-            tracing::error!(session = %self.id, error = %failed.cause, "session failed");
-            self.observers.end_all(&WatchEnd::SessionFailed);
-            if let Some(report) = &self.options.on_report {
-                report(&failed);
-            }
-        }
-        failed
-    }
-
-    /// An owner that ends in order was not killed by the session: an empty commit says so, before the count of opens without a commit
-    /// quarantines it (`protocol.md` 4).
-    async fn clear_opens(&self, head: Head) -> Result<(), CloseError> {
-        let commit = Commit { token: CommitToken::random(), at: self.options.clock.now(), next_id: head.next_id, writes: Vec::new() };
-        let batch = Batch { expect: (head.seq, head.token), commits: vec![commit] };
-        match self.store.commit(batch).await {
-            // Somebody else has the line already: their opening counts, not this one's.
-            Ok(_) | Err(StorageError::Fenced { .. } | StorageError::Closed) => Ok(()),
-            Err(error) => Err(CloseError::Storage(error)),
-        }
-    }
-
-    async fn end(&self, ending: Ending) -> Result<(), CloseError> {
-        if holds(self.id) {
-            return Err(CloseError::Nested);
-        }
-        let first = {
-            let mut admission = self.admission();
-            let first = matches!(&*admission, Admission::Open);
-            if first {
-                *admission = if ending == Ending::Close { Admission::Closed } else { Admission::NotOwner };
-            }
-            first
-        };
-        if first {
-            self.closes.call(&());
-            self.observers.end_all(&if ending == Ending::Close { WatchEnd::SessionClosed } else { WatchEnd::Takeover });
-        }
-        // The admitted commit settles, and whoever waits for the line is refused.
-        let head = self.line.lock().await.head;
-        if first && head.opens >= OPENS_CLEARED {
-            self.clear_opens(head).await?;
-        }
-        self.store
-            .release()
-            .await
-            .or_else(|error| if matches!(error, StorageError::Closed) { Ok(()) } else { Err(CloseError::Storage(error)) })
+        taken
     }
 }
 

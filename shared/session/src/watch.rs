@@ -84,7 +84,7 @@ impl<T: DocValue> Frame<T> {
 pub struct Watch<T> {
     channel: Arc<Channel>,
     observers: Arc<Observers>,
-    cancel: Option<CancellationToken>,
+    cancel: Vec<CancellationToken>,
     value: Option<Json>,
     kind: &'static str,
     ty: PhantomData<fn() -> T>,
@@ -105,10 +105,12 @@ impl<T: DocValue> Watch<T> {
         self.value.as_ref().map(|value| typed(self.kind, value)).transpose()
     }
 
-    /// Ends the watch once `token` is cancelled.
+    /// Ends the watch once `token` is cancelled, also while nobody takes frames: from then on nothing is delivered or kept. It may be
+    /// bound to several.
     #[must_use]
     pub fn until(mut self, token: CancellationToken) -> Self {
-        self.cancel = Some(token);
+        self.channel.lock().cancel.push(token.clone());
+        self.cancel.push(token);
         self
     }
 
@@ -121,20 +123,14 @@ impl<T: DocValue> Watch<T> {
     /// The next frame; `None` once the watch has ended. Cancel-safe: no frame is lost.
     pub async fn next(&mut self) -> Option<Frame<T>> {
         loop {
-            if self.cancel.as_ref().is_some_and(CancellationToken::is_cancelled) {
-                self.channel.end(WatchEnd::Cancelled);
-            }
             match self.channel.take() {
                 Taken::Frame(frame) => {
                     self.value.clone_from(&frame.value);
                     return Some(Frame { value: frame.value, ops: frame.ops, seq: frame.seq, kind: self.kind, ty: PhantomData });
                 }
                 Taken::Ended => return None,
-                Taken::Nothing => match &self.cancel {
-                    // Both branches only wake this loop, which looks at the state again.
-                    Some(token) => tokio::select! { () = self.channel.changed.notified() => {}, () = token.cancelled() => {} },
-                    None => self.channel.changed.notified().await,
-                },
+                // Both branches only wake this loop, which looks at the state again.
+                Taken::Nothing => tokio::select! { () = self.channel.changed.notified() => {}, () = one_of(&self.cancel) => {} },
             }
         }
     }
@@ -229,6 +225,14 @@ impl<T> Drop for DocumentState<T> {
     }
 }
 
+/// Waits until one of the tokens is cancelled; for ever where there is none.
+async fn one_of(tokens: &[CancellationToken]) {
+    if tokens.is_empty() {
+        std::future::pending::<()>().await;
+    }
+    futures::future::select_all(tokens.iter().map(|token| Box::pin(token.cancelled()))).await;
+}
+
 /// What reaches the reader of one watch or state.
 struct Channel {
     document: DocumentId,
@@ -246,6 +250,8 @@ struct ChannelState {
     /// The document is retired: the watch ends behind the pending frames.
     retired: bool,
     end: Option<WatchEnd>,
+    /// Whoever looks at the state looks at these first, so that a cancellation counts from its time on.
+    cancel: Vec<CancellationToken>,
 }
 
 struct RawFrame {
@@ -262,12 +268,18 @@ enum Taken {
 
 impl Channel {
     fn new(document: DocumentId, keeps_frames: bool, newest: Option<Json>, version: u32) -> Arc<Self> {
-        let state = ChannelState { newest, version, cursor: 0, pending: VecDeque::new(), retired: false, end: None };
+        let state = ChannelState { newest, version, cursor: 0, pending: VecDeque::new(), retired: false, end: None, cancel: Vec::new() };
         Arc::new(Self { document, keeps_frames, state: Mutex::new(state), changed: Notify::new() })
     }
 
+    /// The state as it is now: after a cancellation the end.
     fn lock(&self) -> MutexGuard<'_, ChannelState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.end.is_none() && state.cancel.iter().any(CancellationToken::is_cancelled) {
+            state.end = Some(WatchEnd::Cancelled);
+            state.pending.clear();
+        }
+        state
     }
 
     fn take(&self) -> Taken {
@@ -391,7 +403,7 @@ impl Observers {
         let (kind, version) = token;
         let channel = Channel::new(document, true, Some(value.clone()), version);
         self.lock().add(&channel);
-        Watch { channel, observers: Arc::clone(self), cancel: None, value: Some(value), kind, ty: PhantomData }
+        Watch { channel, observers: Arc::clone(self), cancel: Vec::new(), value: Some(value), kind, ty: PhantomData }
     }
 
     pub(crate) fn state<T>(self: &Arc<Self>, document: DocumentId, value: Json, token: (&'static str, u32)) -> DocumentState<T> {
@@ -413,7 +425,7 @@ impl Observers {
             Some(end) => drop(channel.end(end)),
             None => observed.add(&channel),
         }
-        Watch { channel, observers: Arc::clone(self), cancel: None, value, kind, ty: PhantomData }
+        Watch { channel, observers: Arc::clone(self), cancel: Vec::new(), value, kind, ty: PhantomData }
     }
 
     pub(crate) fn deliver(&self, delivery: &Delivery<'_>) {
@@ -441,3 +453,6 @@ impl Observers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

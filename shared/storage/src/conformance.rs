@@ -13,6 +13,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suite fails by panics")]
 
 pub mod atomicity;
+mod backends;
 pub mod copies;
 pub mod documents;
 pub mod entries;
@@ -27,6 +28,7 @@ pub mod snapshot;
 pub mod tasks;
 mod world;
 
+pub use backends::{Memory, Sqlite};
 pub use world::{Backend, Mode, NOW, World, export, fence, rejection};
 
 /// Makes the tests of a backend: `conformance!(expression)`, where the expression makes a new [`Backend`](crate::conformance::Backend).
@@ -79,6 +81,8 @@ macro_rules! conformance_cases {
             entries::s011_the_cap_is_the_least_along_the_forks,
             entries::x002_a_cursor_survives_as_json,
             entries::x002_a_damaged_cursor_is_refused,
+            entries::x003_a_cursor_belongs_to_its_scan,
+            entries::x006_a_full_last_page_has_no_next,
             tasks::s013_a_task_is_its_last_record,
             tasks::s013_task_filters_combine,
             tasks::s014_parked_tasks_keep_their_state,
@@ -86,6 +90,7 @@ macro_rules! conformance_cases {
             tasks::s015_request_ids_are_unique_in_a_commit,
             tasks::s015_tasks_and_submissions_keep_what_never_changes,
             tasks::x004_submissions_go_through_their_states,
+            tasks::x009_a_replaced_task_is_found_by_what_it_is_now,
             tasks::invocations_stay_with_their_task,
             tasks::invocations_need_their_task,
             documents::s016_a_rewindable_document_keeps_its_values,
@@ -99,6 +104,7 @@ macro_rules! conformance_cases {
             documents::s022_an_address_is_used_again,
             documents::x005_long_tails_replay_exactly,
             documents::x007_reads_count_the_deltas_since_the_base,
+            documents::x012_a_freed_address_is_taken_in_the_next_commit_of_a_batch,
             copies::s018_a_copy_reads_what_was_there_before,
             copies::s018_a_copy_sees_earlier_commits_of_its_batch,
             copies::s019_a_copy_needs_a_source_of_its_kind,
@@ -138,6 +144,7 @@ macro_rules! conformance_cases {
             maintenance::x011_history_is_kept,
             maintenance::commit_rows_go_when_far_behind_and_old,
             maintenance::request_keys_go_after_two_days,
+            maintenance::tombstones_go_in_bounded_steps,
             maintenance::maintenance_of_nothing_ends,
         }
     };

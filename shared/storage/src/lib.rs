@@ -5,6 +5,7 @@
 //! | [`memory`] | the reference semantics: everything in this process |
 //! | `sqlite` | one file for many sessions |
 //! | `conformance` | the suite that every backend passes (feature `conformance`) |
+//! | `reading` | readers that read as another one |
 //! | `tables`, `rules` | what a commit may do, once for all backends that run a transaction in this process |
 //!
 //! **Architecture invariants.** A backend decides nothing about a commit: `rules` does, on the keyed lookups and writes of
@@ -13,6 +14,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod memory;
+pub mod reading;
 mod rules;
 pub mod sqlite;
 mod tables;

@@ -135,7 +135,7 @@ impl Store for MemoryStore {
                 return Err(Rejection::SessionExists { session: record.id }.into());
             }
             // Whoever imports a deleted session wants it back.
-            state.tombstones.remove(&record.id);
+            state.tombstones.remove(record.id);
             add(&mut state, record.clone(), rows);
             Ok(record)
         })
@@ -183,7 +183,7 @@ impl Store for MemoryStore {
 
 fn create(state: &mut State, session: SessionCreate) -> Result<Created, StorageError> {
     let SessionCreate { id, tenant, key, metadata, at } = session;
-    if state.tombstones.contains_key(&id) {
+    if state.tombstones.contains(id) {
         return Err(Rejection::SessionDeleted { session: id }.into());
     }
     if let Some(session) = state.sessions.get(&id) {

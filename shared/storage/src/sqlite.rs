@@ -123,16 +123,18 @@ impl SqliteStore {
     /// Opens the store in the file at `path`, which is made where there is none. Blocks while it reads and writes the file.
     ///
     /// # Errors
-    /// [`StorageError::InUse`] while another process, or another store of this one, has it open; [`StorageError::SchemaTooNew`];
+    /// [`StorageError::InUse`] while another process, or another store of this one, has it open, by whatever path;
+    /// [`StorageError::SchemaTooNew`];
     /// [`StorageError::Corrupt`] for a damaged file; [`StorageError::Failed`] above an [`OpenError`] for anything else that is no store.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StorageError> {
-        let path = path.as_ref();
+        let path = &*lock::resolved(path.as_ref())?;
         let place = Place(Arc::from(path));
         if path.is_dir() {
             return Err(OpenError::Directory(path.to_owned()).at(path));
         }
-        let lock = Lock::take(path)?;
+        let mut lock = Lock::take(path)?;
         present(&place, options.partitions)?;
+        lock.identify(path)?;
         if path.metadata().is_ok_and(|file| file.permissions().readonly()) {
             return Err(OpenError::ReadOnly(path.to_owned()).at(path));
         }
@@ -158,16 +160,18 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::open`], without [`StorageError::InUse`]; [`OpenError::Missing`] where there is no file.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self, StorageError> {
-        let path = path.as_ref();
+        let asked = path.as_ref();
+        let file = asked.metadata().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => OpenError::Missing(asked.to_owned()).at(asked),
+            _ => OpenError::io(asked, error).at(asked),
+        })?;
+        let path = &*lock::resolved(asked)?;
         let place = Place(Arc::from(path));
-        if path.is_dir() {
+        if file.is_dir() {
             return Err(OpenError::Directory(path.to_owned()).at(path));
         }
-        match path.metadata() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(OpenError::Missing(path.to_owned()).at(path)),
-            Err(error) => return Err(OpenError::io(path, error).at(path)),
-            Ok(file) => schema::whole(&place, file.len())?,
-        }
+        lock::one_name(path, &file)?;
+        schema::whole(&place, file.len())?;
         let connection = schema::reader(path).map_err(|error| place.unopened(error))?;
         let partitions = schema::check(&connection, &place)?;
         let pool = Arc::new(Pool::new(place.clone(), SqliteOptions::default().readers));
@@ -221,7 +225,10 @@ impl Store for SqliteStore {
     }
 
     fn create(&self, session: SessionCreate) -> Fut<'_, Created> {
-        self.unit(move |tx| admin::create(tx, &session))
+        Box::pin(async move {
+            let text = session.metadata.to_string();
+            self.queue()?.sized(text.len(), move |tx| admin::create(tx, &session, &text)).await
+        })
     }
 
     fn session(&self, id: SessionId) -> Fut<'_, Option<SessionRecord>> {

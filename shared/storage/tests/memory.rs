@@ -1,36 +1,17 @@
 //! The suite on memory, and what only memory has: faults.
 
-use std::sync::Arc;
-
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
-use picofleet_session::storage::Store;
-use picofleet_storage::conformance::Backend;
-use picofleet_storage::memory::MemoryStore;
-
-/// Memory ends with its process, so reopening gives the same store again.
-struct Memory;
-
-impl Backend for Memory {
-    fn open(&self) -> BoxFuture<'_, Arc<dyn Store>> {
-        async { Arc::new(MemoryStore::new()) as Arc<dyn Store> }.boxed()
-    }
-
-    fn reopen(&self, store: Arc<dyn Store>) -> BoxFuture<'_, Arc<dyn Store>> {
-        async { store }.boxed()
-    }
-}
+use picofleet_storage::conformance::Memory;
 
 picofleet_storage::conformance!(Memory);
 
 mod faults {
+    use std::sync::Arc;
+
     use picofleet_session::storage::{Batch, Commit, Rejection, SessionCreate, SessionStore, StorageError, Store, Write};
     use picofleet_session::{CommitToken, SessionId};
     use picofleet_storage::conformance::records::{cid, conversation};
     use picofleet_storage::conformance::{NOW, fence, rejection};
     use picofleet_storage::memory::{Fault, Faults, MemoryStore};
-
-    use super::Arc;
 
     struct Open {
         faults: Faults,

@@ -6,16 +6,19 @@
 //! | [`World`], [`Mode`] | one session on one backend, as a case works on it |
 //! | [`Memory`], [`Sqlite`] | the backends |
 //! | [`Probe`] | sees every batch, holds one, or takes its answer away |
+//! | [`Logs`] | sees what is logged |
 //! | [`documents`] | the documents, entries and tasks of the cases |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suites fail by panics")]
 
 mod backend;
 pub mod documents;
+mod logs;
 mod probe;
 mod world;
 
 pub use backend::{Memory, Sqlite};
+pub use logs::Logs;
 pub use picofleet_storage::conformance::Backend;
 pub use probe::{Fault, Hold, Probe};
 pub use world::{Mode, NOW, World, run, wait_for};

@@ -139,13 +139,19 @@ pub fn run<B: Backend>(backend: B, mode: Mode, case: impl AsyncFnOnce(World)) {
     runtime.block_on(Box::pin(bounded));
 }
 
-/// Waits for a condition, for a bounded number of turns of the runtime.
+/// How long a condition has to come true: far longer than any takes, since a file's thread may be slow on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for a condition that nothing tells about. The only wait that looks again and again.
+///
+/// # Panics
+/// When it does not come true for a long time.
 pub async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..10_000 {
-        if condition() {
-            return;
+    let looking = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        tokio::task::yield_now().await;
-    }
-    panic!("{what} did not come true");
+    };
+    let came = tokio::time::timeout(PATIENCE, looking).await;
+    assert!(came.is_ok(), "{what} did not come true");
 }

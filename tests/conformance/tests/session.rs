@@ -31,6 +31,8 @@ mod access;
 mod checkpoints;
 #[path = "session/context.rs"]
 mod context;
+#[path = "session/endings.rs"]
+mod endings;
 #[path = "session/forks.rs"]
 mod forks;
 #[path = "session/history.rs"]

@@ -1,5 +1,6 @@
 //! Listeners that are called on the line.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 type Listener<T> = dyn Fn(&T) + Send + Sync;
@@ -30,15 +31,15 @@ impl<T: 'static> Listeners<T> {
         Subscription { dispose: Some(Box::new(move || remove(&weak, id))) }
     }
 
-    /// Calls everybody. The list is copied first: a listener may be added or dropped meanwhile.
-    pub(super) fn call(&self, event: &T) {
+    /// Calls everybody; whether nobody panicked. The list is copied first: a listener may be added or dropped meanwhile.
+    pub(super) fn call(&self, event: &T) -> bool {
         let listeners: Vec<_> = {
             let registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
             registered.listeners.iter().map(|(_, listener)| Arc::clone(listener)).collect()
         };
-        for listener in listeners {
-            listener(event);
-        }
+        // One that panics keeps the event from no other.
+        let panicked = listeners.iter().filter(|listener| catch_unwind(AssertUnwindSafe(|| listener(event))).is_err()).count();
+        panicked == 0
     }
 }
 

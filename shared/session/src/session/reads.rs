@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use picofleet_delta::Json;
 
-use super::{DocumentState, Inner, Located, Point, Publication, ReadError, Session, ValueChange, Watch, check_semantics, holds, load};
+use super::{DocumentState, Inner, Located, Point, Publication, ReadError, Session, ValueChange, Watch, check_semantics, load};
 use crate::definition::{Rules, typed};
 use crate::storage::{EntryQuery, PAGE_MAX};
 use crate::watch::Delivery;
@@ -135,7 +135,7 @@ impl Session {
     /// [`ReadError::Storage`], or that the session has ended.
     pub async fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRecord>, ReadError> {
         self.inner.admits()?;
-        Ok(self.inner.store.conversation(id).await?)
+        self.inner.store.conversation(id).await.map_err(|error| self.inner.read_error(error.into()))
     }
 
     /// The active transcript of a conversation and what a model sees of it, up to a visible entry where `at` names one (section 2.1).
@@ -143,10 +143,54 @@ impl Session {
     /// # Errors
     /// [`Violation::UnknownConversation`], [`Violation::NotVisible`]; [`ReadError::Storage`], or that the session has ended.
     pub async fn context(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<ContextView, ReadError> {
-        let store = &self.inner.store;
+        self.inner.transcript(conversation, at).await.map_err(|error| self.inner.read_error(error))
+    }
+}
+
+impl Inner {
+    /// The line for a read; inside a commit of the same session it would wait for ever.
+    async fn reading_line(&self) -> Result<tokio::sync::OwnedMutexGuard<super::Line>, ReadError> {
+        if self.is_held() {
+            return Err(ReadError::Nested);
+        }
+        Ok(self.line().await?)
+    }
+
+    /// Hands the committed revision to `with` on the line, so that no commit can come between the revision and what `with` registers.
+    async fn revision<R>(&self, located: Located<'_>, with: impl FnOnce(DocumentId, Json) -> R) -> Result<Option<R>, ReadError> {
+        let mut line = self.reading_line().await?;
+        let loaded = match line.take_document(&located.address, located.rules.version) {
+            Some(loaded) => Some(loaded),
+            None => load(&*self.store, &located).await.map_err(|error| self.read_error(error.into()))?,
+        };
+        let Some(loaded) = loaded else { return Ok(None) };
+        let fits = check_semantics(&located.address, located.placement.semantics(), loaded.record.create.placement.semantics());
+        let result = fits.map(|()| with(loaded.record.create.id, loaded.tracker.value().clone()));
+        line.keep_document(loaded);
+        Ok(Some(result?))
+    }
+
+    async fn value_as_of(&self, located: &Located<'_>, conversation: ConversationId, at: EntryId) -> Result<Option<Json>, ReadError> {
+        self.stored_as_of(located, conversation, at).await.map_err(|error| self.read_error(error))
+    }
+
+    async fn stored_as_of(&self, located: &Located<'_>, conversation: ConversationId, at: EntryId) -> Result<Option<Json>, ReadError> {
+        self.admits()?;
+        let visible = self.store.entry(Some(conversation), at).await?;
+        let (entry, seq) = visible.ok_or(Violation::NotVisible { conversation, entry: at })?;
+        let scope = DocumentScope::Conversation { id: entry.conversation_id };
+        let address = DocumentAddress { scope, ..located.address.clone() };
+        let Some(record) = self.store.find_document(address, Point::At(seq)).await? else { return Ok(None) };
+        check_semantics(&located.address, located.placement.semantics(), record.create.placement.semantics())?;
+        let stored = self.store.document(record.create.id, Point::At(seq)).await?;
+        stored.map(|stored| migrated(&located.rules, stored.value, stored.version)).transpose()
+    }
+
+    async fn transcript(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<ContextView, ReadError> {
+        let store = &self.store;
         // Entries are immutable: with its bounds captured on the line, the range can be read off it.
         let newest = {
-            let _line = self.inner.reading_line().await?;
+            let _line = self.reading_line().await?;
             match at {
                 Some(entry) => {
                     store.entry(Some(conversation), entry).await?.ok_or(Violation::NotVisible { conversation, entry })?;
@@ -171,42 +215,6 @@ impl Session {
         }
         range.reverse();
         Ok(derive_context(marker, range))
-    }
-}
-
-impl Inner {
-    /// The line for a read; inside a commit of the same session it would wait for ever.
-    async fn reading_line(&self) -> Result<tokio::sync::OwnedMutexGuard<super::Line>, ReadError> {
-        if holds(self.id) {
-            return Err(ReadError::Nested);
-        }
-        Ok(self.line().await?)
-    }
-
-    /// Hands the committed revision to `with` on the line, so that no commit can come between the revision and what `with` registers.
-    async fn revision<R>(&self, located: Located<'_>, with: impl FnOnce(DocumentId, Json) -> R) -> Result<Option<R>, ReadError> {
-        let mut line = self.reading_line().await?;
-        let loaded = match line.take_document(&located.address, located.rules.version) {
-            Some(loaded) => Some(loaded),
-            None => load(&*self.store, &located).await?,
-        };
-        let Some(loaded) = loaded else { return Ok(None) };
-        let fits = check_semantics(&located.address, located.placement.semantics(), loaded.record.create.placement.semantics());
-        let result = fits.map(|()| with(loaded.record.create.id, loaded.tracker.value().clone()));
-        line.keep_document(loaded);
-        Ok(Some(result?))
-    }
-
-    async fn value_as_of(&self, located: &Located<'_>, conversation: ConversationId, at: EntryId) -> Result<Option<Json>, ReadError> {
-        self.admits()?;
-        let visible = self.store.entry(Some(conversation), at).await?;
-        let (entry, seq) = visible.ok_or(Violation::NotVisible { conversation, entry: at })?;
-        let scope = DocumentScope::Conversation { id: entry.conversation_id };
-        let address = DocumentAddress { scope, ..located.address.clone() };
-        let Some(record) = self.store.find_document(address, Point::At(seq)).await? else { return Ok(None) };
-        check_semantics(&located.address, located.placement.semantics(), record.create.placement.semantics())?;
-        let stored = self.store.document(record.create.id, Point::At(seq)).await?;
-        stored.map(|stored| migrated(&located.rules, stored.value, stored.version)).transpose()
     }
 }
 

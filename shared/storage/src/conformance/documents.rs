@@ -280,3 +280,31 @@ pub async fn x007_reads_count_the_deltas_since_the_base(mut world: World) {
         assert_eq!(count(&mut world, id).await, 1);
     }
 }
+
+/// The commits of a batch come one after another: what one retires is free for the next, and taken again for the one after it.
+pub async fn x012_a_freed_address_is_taken_in_the_next_commit_of_a_batch(mut world: World) {
+    world.root().await;
+    let a = world.mint();
+    world.ok(vec![create(a, rewindable(1), r#"{"a":1}"#)]).await;
+    world.step().await;
+    let before = world.head;
+    // Each commit mints its own id.
+    let first = world.commit_of(vec![retire(a)]);
+    let b = world.mint();
+    let second = world.commit_of(vec![create(b, rewindable(1), r#"{"b":1}"#)]);
+    let c = world.mint();
+    let third = world.commit_of(vec![create(c, rewindable(1), r#"{"c":1}"#)]);
+    let batch = world.batch(vec![first.clone(), second.clone(), third]);
+    let refused = super::rejection(world.same_line().commit(batch).await);
+    assert_eq!(refused, Rejection::AddressTaken { address: address(ROOT()).to_string() });
+    let found = world.same_line().find_document(address(ROOT()), Point::Current).await.unwrap();
+    assert_eq!(found.map(|record| record.create.id), Some(did(a)), "a refused batch retires nothing");
+    let after = world.send(world.batch(vec![first, second])).await.unwrap();
+    assert_eq!(after.seq.0, before.seq.0 + 2);
+    let line = world.line().await;
+    for (point, expected) in [(before.seq, Some(a)), (before.seq.next(), None), (after.seq, Some(b))] {
+        let found = line.find_document(address(ROOT()), at(point)).await.unwrap();
+        assert_eq!(found.map(|record| record.create.id), expected.map(did), "{point:?}");
+    }
+    assert_eq!(value(&*line, b, Point::Current).await.unwrap(), r#"{"b":1}"#);
+}

@@ -1,11 +1,17 @@
 //! Conversations and entries: scans, ancestry, markers (sections 2.1 and 10).
 
 use picofleet_delta::Json;
-use picofleet_session::EntryId;
-use picofleet_session::storage::{ConversationQuery, Cursor, EntryQuery, PAGE_MAX, StorageError};
+use picofleet_session::storage::{
+    ConversationQuery, Cursor, DocumentQuery, EntryQuery, PAGE_MAX, Page, SessionCreate, SessionQuery, StorageError, SubmissionQuery,
+    TaskQuery,
+};
+use picofleet_session::{EntryId, Placement, Point};
 
-use super::World;
-use super::records::{all, cid, conversation, eid, entries, entry, entry_record, fork, marker, owned, pending, put_task, task, tid};
+use super::records::{
+    all, cid, conversation, create_as, create_of, eid, entries, entry, entry_record, fork, marker, owned, passive, pending, put_submission,
+    put_task, task, tid,
+};
+use super::{NOW, World};
 
 /// Paging one by one gives what one page gives, and a limit of 0 still gets on.
 pub async fn s006_every_limit_gives_the_same_items(mut world: World) {
@@ -227,5 +233,69 @@ pub async fn x002_a_damaged_cursor_is_refused(mut world: World) {
         let cursor = Cursor(super::records::json(text));
         let error = line.scan_entries(EntryQuery::all(cid(1)), 2, Some(cursor)).await.err();
         assert!(matches!(error, Some(StorageError::BadCursor { .. })), "{text}: {error:?}");
+    }
+}
+
+/// One page of each scan of a session, with its cursor.
+async fn pages(
+    world: &mut World,
+    limit: u32,
+    cursor: Option<Cursor>,
+) -> [(&'static str, Result<(usize, Option<Cursor>), StorageError>); 5] {
+    let line = world.line().await;
+    let scope = picofleet_session::DocumentScope::Session;
+    let documents = DocumentQuery { scope, at: Point::Current, kind: None };
+    [
+        ("conversations", counted(line.scan_conversations(ConversationQuery::default(), limit, cursor.clone()).await)),
+        ("entries", counted(line.scan_entries(EntryQuery::all(cid(1)), limit, cursor.clone()).await)),
+        ("tasks", counted(line.scan_tasks(TaskQuery::default(), limit, cursor.clone()).await)),
+        ("submissions", counted(line.scan_submissions(SubmissionQuery::default(), limit, cursor.clone()).await)),
+        ("documents", counted(line.scan_documents(documents, limit, cursor).await)),
+    ]
+}
+
+fn counted<T>(page: Result<Page<T>, StorageError>) -> Result<(usize, Option<Cursor>), StorageError> {
+    page.map(|page| (page.items.len(), page.next))
+}
+
+/// Two records of each kind.
+async fn two_of_each(world: &mut World) {
+    world.root().await;
+    let [c, e1, e2, t1, t2, s1, s2, d1, d2] = world.mints();
+    let documents = [d1, d2].map(|id| create_as(create_of(id, &format!("k{id}"), None, Placement::Session), "{}"));
+    let writes = [conversation(c), entry(e1, 1), entry(e2, 1), put_task(&task(t1, pending())), put_task(&task(t2, pending()))];
+    let submissions = [s1, s2].map(|id| put_submission(&passive(id, 1)));
+    world.ok(writes.into_iter().chain(submissions).chain(documents).collect()).await;
+}
+
+/// A cursor goes on with the scan that it is of; another scan refuses it, also where its key would fit.
+pub async fn x003_a_cursor_belongs_to_its_scan(mut world: World) {
+    two_of_each(&mut world).await;
+    for (scan, page) in pages(&mut world, 1, None).await {
+        let (1, Some(cursor)) = page.unwrap() else { panic!("{scan}: the first of two pages") };
+        for (other, page) in pages(&mut world, 1, Some(cursor.clone())).await {
+            match page {
+                Ok(rest) => assert_eq!((scan, rest), (other, (1, None)), "the second of two pages"),
+                Err(error) => assert!(scan != other && matches!(error, StorageError::BadCursor { .. }), "{scan} in {other}: {error}"),
+            }
+        }
+    }
+}
+
+/// A page that holds exactly the last items ends its scan; so does a page without items.
+pub async fn x006_a_full_last_page_has_no_next(mut world: World) {
+    for (scan, page) in pages(&mut world, 2, None).await {
+        // Without any record there is no conversation to scan the entries of.
+        assert!(matches!(page, Ok((0, None)) | Err(StorageError::UnknownConversation { .. })), "{scan}");
+    }
+    two_of_each(&mut world).await;
+    for (scan, page) in pages(&mut world, 2, None).await {
+        assert_eq!(page.unwrap(), (2, None), "{scan}");
+    }
+    let store = world.store().await;
+    store.create(SessionCreate::new(NOW)).await.unwrap();
+    for (limit, more) in [(1, true), (2, false), (3, false)] {
+        let sessions = store.sessions(SessionQuery::default(), limit, None).await.unwrap();
+        assert_eq!(sessions.next.is_some(), more, "sessions, limit {limit}");
     }
 }

@@ -232,13 +232,11 @@ fn session_of(lines: &[ExportLine]) -> SessionId {
     session.unwrap_or_else(SessionId::random)
 }
 
-/// Lines that contradict each other are refused also where their hash is right.
-pub async fn contradicting_exports_are_refused(mut world: World) {
-    filled(&mut world).await;
-    let lines = world.export().await;
-    let store = world.another_store().await;
-    type Change = (&'static str, fn(&mut ExportLine) -> bool);
-    let changes: [Change; 10] = [
+type Change = (&'static str, fn(&mut ExportLine) -> bool);
+
+/// Changes that make a line contradict the others; each says whether the line was of its kind.
+fn changes() -> [Change; 10] {
+    [
         ("an id that was not minted", |line| entry_line(line, |_, entry| entry.id = eid(900))),
         ("an id of a conversation", |line| entry_line(line, |_, entry| entry.id = eid(1))),
         ("a commit that was not made", |line| entry_line(line, |seq, _| *seq = Seq(seq.0 + 1_000))),
@@ -265,8 +263,15 @@ pub async fn contradicting_exports_are_refused(mut world: World) {
         ("a base that is no object", |line| {
             content_line(line, |_, _, content| *content = DocumentContent::Base { version: 1, value: json("[]") })
         }),
-    ];
-    for (what, change) in changes {
+    ]
+}
+
+/// Lines that contradict each other are refused also where their hash is right.
+pub async fn contradicting_exports_are_refused(mut world: World) {
+    filled(&mut world).await;
+    let lines = world.export().await;
+    let store = world.another_store().await;
+    for (what, change) in changes() {
         let mut damaged = lines.clone();
         assert!(damaged.iter_mut().any(change), "{what}: no such line");
         let target = ImportTarget { id: ImportId::Keep, tenant: Tenant::default(), at: NOW };

@@ -1,6 +1,6 @@
 //! What maintenance may remove (section 3.5; `protocol.md` 1 and 3).
 
-use picofleet_session::storage::{Batch, RequestRow, Store, Write};
+use picofleet_session::storage::{Batch, RequestRow, SessionCreate, Store, Write};
 use picofleet_session::{Millis, Placement, Point, TaskState};
 
 use super::records::{
@@ -108,6 +108,32 @@ pub async fn request_keys_go_after_two_days(mut world: World) {
     assert_eq!(found(&mut world).await, (false, true));
     maintain(&*world.store().await, Millis(NOW.0 + 51 * HOUR)).await;
     assert_eq!(found(&mut world).await, (false, false));
+}
+
+/// Old tombstones go like everything else: some in each step. Their sessions can be made again.
+pub async fn tombstones_go_in_bounded_steps(mut world: World) {
+    let store = world.store().await;
+    let sessions: Vec<SessionCreate> = (0..10).map(|_| SessionCreate::new(NOW)).collect();
+    for session in &sessions {
+        store.create(session.clone()).await.unwrap();
+        assert!(store.delete(session.id, NOW).await.unwrap());
+    }
+    maintain(&*world.store().await, NOW).await;
+    let later = Millis(NOW.0 + 31 * 24 * HOUR);
+    let mut removed = 0;
+    for _ in 0..100 {
+        let step = world.store().await.maintain(3, later).await.unwrap();
+        assert!(step.removed <= 3, "{} rows in a step of 3", step.removed);
+        removed += step.removed;
+        if !step.more {
+            break;
+        }
+    }
+    assert_eq!(removed, 10);
+    let store = world.store().await;
+    for session in sessions {
+        assert!(!store.create(session).await.unwrap().existed);
+    }
 }
 
 /// An empty store needs nothing.

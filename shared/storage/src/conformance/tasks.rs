@@ -72,6 +72,39 @@ pub async fn s013_task_filters_combine(mut world: World) {
     }
 }
 
+/// Filters see the last record of a task, and nothing of the earlier ones.
+pub async fn x009_a_replaced_task_is_found_by_what_it_is_now(mut world: World) {
+    world.root().await;
+    let [other, owner, t] = world.mints();
+    let first = TaskRecord { owner: Some(tid(owner)), kind: "timer".to_owned(), conversation_id: cid(other), ..task(t, pending()) };
+    world.ok(vec![conversation(other), put_task(&task(owner, pending())), put_task(&first)]).await;
+    let of_owner = TaskQuery { owner_task_id: Some(tid(owner)), ..TaskQuery::default() };
+    let of_kind = TaskQuery { kind: Some("timer".to_owned()), ..TaskQuery::default() };
+    let of_conversation = TaskQuery { conversation_id: Some(cid(other)), ..TaskQuery::default() };
+    let running = TaskRecord { state: TaskState::Running { checkpoint: json("1") }, background: true, ..first.clone() };
+    let aborted = TaskRecord { abort_requested: true, background: false, ..running.clone() };
+    let ended = TaskRecord { state: TaskState::Terminal { outcome: completed() }, ..aborted.clone() };
+    for record in [&first, &running, &aborted, &ended] {
+        world.ok(vec![put_task(record)]).await;
+        // What never changes finds it always, alone and with what it is now.
+        for kept in [&of_owner, &of_kind, &of_conversation] {
+            let is = TaskQuery {
+                status: Some(TaskFilter::Status(record.status())),
+                abort_requested: Some(record.abort_requested),
+                background: Some(record.background),
+                ..kept.clone()
+            };
+            let live = TaskQuery { status: Some(TaskFilter::Live), ..kept.clone() };
+            let not = TaskQuery { abort_requested: Some(!record.abort_requested), ..is.clone() };
+            let neither = TaskQuery { background: Some(!record.background), ..is.clone() };
+            let expected = if record.terminal() { vec![] } else { vec![t] };
+            for (query, expected) in [(kept.clone(), vec![t]), (is, vec![t]), (live, expected), (not, vec![]), (neither, vec![])] {
+                assert_eq!(found(&mut world, &query).await, expected, "{record:?} by {query:?}");
+            }
+        }
+    }
+}
+
 /// Waiting, sleeping and completing tasks are found by their own status only.
 pub async fn s014_parked_tasks_keep_their_state(mut world: World) {
     world.root().await;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use picofleet_session::SessionId;
-use picofleet_session::storage::{Batch, CommitHandle, CommitOutcome, Fut, Head, Rejection, SessionStore, StorageError};
+use picofleet_session::storage::{Batch, CommitHandle, CommitOutcome, Fut, Head, Rejection, SessionReader, SessionStore, StorageError};
 use tokio::sync::{oneshot, watch};
 
 use super::faults::{Fault, Planned, lost};
 use super::reader::Reader;
 use super::state::Shared;
+use crate::reading::ReadThrough;
 use crate::rules;
 
 /// A line.
@@ -26,6 +27,14 @@ impl Line {
         Self { reader: Reader { shared, id, released }, opened, busy: Arc::new(watch::Sender::new(false)) }
     }
 }
+
+impl ReadThrough for Line {
+    fn target(&self) -> &dyn SessionReader {
+        &self.reader
+    }
+}
+
+crate::read_through!(Line);
 
 impl SessionStore for Line {
     fn commit(&self, batch: Batch) -> CommitHandle {

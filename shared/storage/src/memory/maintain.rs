@@ -27,12 +27,23 @@ pub(super) fn step(state: &mut State, budget: u32, now: Millis) -> Maintained {
         }
         before = Some(id);
     }
-    let gone = |at: &Millis| now.0 - at.0 > TOMBSTONE_AGE;
-    let tombstones = state.tombstones.len();
-    let State { tombstones: stones, sessions, .. } = state;
-    stones.retain(|id, at| !gone(at) || sessions.contains_key(id));
-    let removed = budget.removed + (tombstones - state.tombstones.len()) as u64;
-    Maintained { removed, more }
+    more |= !tombstones(state, &mut budget, now);
+    Maintained { removed: budget.removed, more }
+}
+
+/// Old tombstones, the oldest first. One stays at least as long as its session's rows. Whether all that can go went.
+fn tombstones(state: &mut State, budget: &mut Budget, now: Millis) -> bool {
+    let State { tombstones, sessions, .. } = state;
+    let old = tombstones.oldest().take_while(|(at, _)| now.0 - at.0 > TOMBSTONE_AGE);
+    let old: Vec<SessionId> = old.map(|(_, id)| id).take(SESSIONS_PER_STEP).collect();
+    let looked_at_all = old.len() < SESSIONS_PER_STEP;
+    for id in old.into_iter().filter(|id| !sessions.contains_key(id)) {
+        if !budget.spend() {
+            return false;
+        }
+        tombstones.remove(id);
+    }
+    looked_at_all
 }
 
 struct Budget {

@@ -12,7 +12,6 @@ use picofleet_session::{
     Seq, SessionId, StoredDocument, SubmissionId, SubmissionRecord, SubmissionStatus, TaskId, TaskRecord, TaskStatus,
 };
 
-use super::line::Line;
 use super::rows::{Rows, above, under};
 use super::state::Shared;
 use crate::rules::{Segment, ancestry, page, read_cursor, readable, visible};
@@ -229,79 +228,4 @@ fn scan_documents(rows: &Rows, query: &DocumentQuery, limit: u32, cursor: Option
         .filter_map(|id| rows.documents.get(id))
         .filter(|record| record.alive(query.at) && query.kind.as_ref().is_none_or(|kind| record.create.kind == *kind));
     page("documents", limit, alive.map(|record| Ok((**record).clone())), |record| record.create.id)
-}
-
-/// A line reads as its reader.
-impl SessionReader for Line {
-    fn id(&self) -> SessionId {
-        self.reader.id()
-    }
-
-    fn head(&self) -> Fut<'_, Head> {
-        self.reader.head()
-    }
-
-    fn conversation(&self, id: ConversationId) -> Fut<'_, Option<ConversationRecord>> {
-        self.reader.conversation(id)
-    }
-
-    fn scan_conversations(&self, query: ConversationQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<ConversationRecord>> {
-        self.reader.scan_conversations(query, limit, cursor)
-    }
-
-    fn entry(&self, visible_in: Option<ConversationId>, id: EntryId) -> Fut<'_, Option<(EntryRecord, Seq)>> {
-        self.reader.entry(visible_in, id)
-    }
-
-    fn scan_entries(&self, query: EntryQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<EntryRecord>> {
-        self.reader.scan_entries(query, limit, cursor)
-    }
-
-    fn latest_head_marker(&self, conversation: ConversationId, at: Option<EntryId>) -> Fut<'_, Option<EntryRecord>> {
-        self.reader.latest_head_marker(conversation, at)
-    }
-
-    fn task(&self, id: TaskId) -> Fut<'_, Option<TaskRecord>> {
-        self.reader.task(id)
-    }
-
-    fn scan_tasks(&self, query: TaskQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<TaskRecord>> {
-        self.reader.scan_tasks(query, limit, cursor)
-    }
-
-    fn invocation(&self, task: TaskId) -> Fut<'_, Option<InvocationRow>> {
-        self.reader.invocation(task)
-    }
-
-    fn submission(&self, id: SubmissionId) -> Fut<'_, Option<SubmissionRecord>> {
-        self.reader.submission(id)
-    }
-
-    fn submission_by_request(&self, conversation: ConversationId, request_id: String) -> Fut<'_, Option<SubmissionRecord>> {
-        self.reader.submission_by_request(conversation, request_id)
-    }
-
-    fn scan_submissions(&self, query: SubmissionQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<SubmissionRecord>> {
-        self.reader.scan_submissions(query, limit, cursor)
-    }
-
-    fn find_document(&self, address: DocumentAddress, at: Point) -> Fut<'_, Option<DocumentRecord>> {
-        self.reader.find_document(address, at)
-    }
-
-    fn document(&self, id: DocumentId, at: Point) -> Fut<'_, Option<StoredDocument>> {
-        self.reader.document(id, at)
-    }
-
-    fn scan_documents(&self, query: DocumentQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<DocumentRecord>> {
-        self.reader.scan_documents(query, limit, cursor)
-    }
-
-    fn request(&self, key: String) -> Fut<'_, Option<RequestRow>> {
-        self.reader.request(key)
-    }
-
-    fn wake(&self) -> Fut<'_, Option<Millis>> {
-        self.reader.wake()
-    }
 }

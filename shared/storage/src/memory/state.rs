@@ -23,13 +23,42 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) closed: bool,
     pub(super) sessions: BTreeMap<SessionId, Session>,
-    pub(super) tombstones: BTreeMap<SessionId, Millis>,
+    pub(super) tombstones: Tombstones,
     /// The wake times of all sessions.
     pub(super) waking: BTreeSet<(Millis, SessionId)>,
     /// The sessions with settlement notices.
     pub(super) outgoing: BTreeSet<SessionId>,
     /// The last session that maintenance looked at.
     pub(super) maintained: Option<SessionId>,
+}
+
+/// When sessions were deleted.
+#[derive(Debug, Default)]
+pub(super) struct Tombstones {
+    by_id: BTreeMap<SessionId, Millis>,
+    by_time: BTreeSet<(Millis, SessionId)>,
+}
+
+impl Tombstones {
+    pub(super) fn contains(&self, id: SessionId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    pub(super) fn insert(&mut self, id: SessionId, at: Millis) {
+        self.remove(id);
+        self.by_id.insert(id, at);
+        self.by_time.insert((at, id));
+    }
+
+    pub(super) fn remove(&mut self, id: SessionId) {
+        if let Some(at) = self.by_id.remove(&id) {
+            self.by_time.remove(&(at, id));
+        }
+    }
+
+    pub(super) fn oldest(&self) -> impl Iterator<Item = (Millis, SessionId)> + '_ {
+        self.by_time.iter().copied()
+    }
 }
 
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! The document commands of one commit (sections 3.2, 3.7 and 10).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use picofleet_delta::Json;
-use picofleet_session::storage::{Commit, DocumentCopy, Rejection, Write};
+use picofleet_session::storage::{Commit, DocumentCopy, Rejection, StorageRejected, Write};
 use picofleet_session::{DocumentContent, DocumentCreate, DocumentId, DocumentRecord, Placement, Point, Seq};
 
 use super::Ids;
@@ -79,7 +80,10 @@ impl<'c> Documents<'c> {
         if let Some(why) = unlike(&record, copy) {
             return Err(refused(why).into());
         }
-        let replayed = tables.replay(copy.source, copy.at)?.run(copy.source).map_err(|_| refused("the source's content is damaged"))?;
+        let replayed = tables
+            .replay(copy.source, copy.at)?
+            .run(copy.source)
+            .map_err(|damage| StorageRejected { reason: refused("the source's content is damaged"), cause: Some(Arc::new(damage)) })?;
         Ok(base(replayed.version, replayed.value))
     }
 

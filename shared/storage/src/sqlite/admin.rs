@@ -9,8 +9,8 @@ use super::tables::Tx;
 use crate::rules::{Fencing, fence, genesis};
 use crate::tables::{Found, Tables as _};
 
-/// Makes a session, or gives the one that is there.
-pub(super) fn create(tx: &mut Tx<'_>, session: &SessionCreate) -> Found<Created> {
+/// Makes a session, or gives the one that is there. `text` is that of its metadata.
+pub(super) fn create(tx: &mut Tx<'_>, session: &SessionCreate, text: &str) -> Found<Created> {
     let SessionCreate { id, tenant, key, metadata, at } = session;
     if tx.one("a tombstone", sql::TOMBSTONE, [id.as_bytes()], |_| Ok(Ok(())))?.is_some() {
         return Err(Rejection::SessionDeleted { session: *id }.into());
@@ -19,7 +19,7 @@ pub(super) fn create(tx: &mut Tx<'_>, session: &SessionCreate) -> Found<Created>
         return Ok(Created { session: session.record, existed: true });
     }
     let state = rows::state_number(SessionState::Active);
-    tx.run(sql::SESSION_INSERT, (id.as_bytes(), &tenant.0, key, metadata.to_string(), state, at.0))?;
+    tx.run(sql::SESSION_INSERT, (id.as_bytes(), &tenant.0, key, text, state, at.0))?;
     let n = tx.connection.last_insert_rowid();
     tx.rows(n, Some(*id)).put_commit(&genesis(*at))?;
     let (tenant, key, metadata) = (tenant.clone(), key.clone(), metadata.clone());

@@ -1,5 +1,6 @@
 //! What SQLite's errors mean to a caller.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,6 +29,14 @@ pub enum OpenError {
         file: PathBuf,
         /// Its log.
         log: PathBuf,
+    },
+    /// The file has other names, and its log is beside one of them only.
+    #[error("{} is one of {names} names (hard links) of its file, and the log is beside one only; remove the others", file.display())]
+    SeveralNames {
+        /// The file.
+        file: PathBuf,
+        /// How many names it has.
+        names: u64,
     },
     /// The file or its directory can't be written.
     #[error("{} can't be written; give this process the right to write it and its directory, or open it read-only", .0.display())]
@@ -66,6 +75,16 @@ impl OpenError {
     }
 }
 
+/// A piece of work panicked: a defect of the program. It is the cause of a refusal.
+#[derive(Debug, thiserror::Error)]
+#[error("the work panicked and was undone: {0}")]
+pub(super) struct Panicked(String);
+
+/// The thread that writes is gone, which only a defect of the program can do. It is the cause of a refusal.
+#[derive(Debug, thiserror::Error)]
+#[error("the thread that writes ended by a panic; open the store again")]
+pub(super) struct Gone;
+
 /// Names a store in errors.
 #[derive(Clone, Debug)]
 pub(super) struct Place(pub(super) Arc<Path>);
@@ -91,6 +110,24 @@ impl Place {
             None => Arc::new(error),
         };
         StorageError::Rejected(StorageRejected { reason, cause: Some(cause) })
+    }
+
+    fn unavailable(&self, operation: &str, cause: impl std::error::Error + Send + Sync + 'static) -> StorageError {
+        let reason = Rejection::Unavailable { operation: format!("{operation} in {}", self.name()) };
+        StorageError::Rejected(StorageRejected { reason, cause: Some(Arc::new(cause)) })
+    }
+
+    /// Work that panicked; nothing of it is in the file. `payload` is what it panicked with.
+    pub(super) fn panicked(&self, operation: &str, payload: &(dyn Any + Send)) -> StorageError {
+        let text = payload.downcast_ref::<&str>().map(ToString::to_string).or_else(|| payload.downcast_ref::<String>().cloned());
+        let text = text.unwrap_or_else(|| "without a message".to_owned());
+        tracing::error!(store = %self.name(), operation, panic = text, "work panicked and was undone");
+        self.unavailable(operation, Panicked(text))
+    }
+
+    /// Work that was never begun, since nobody is there to do it.
+    pub(super) fn gone(&self) -> StorageError {
+        self.unavailable("write", Gone)
     }
 
     /// A failure after which it can't be told whether the operation is in the file.
@@ -124,7 +161,7 @@ fn damage(error: &rusqlite::Error) -> Option<String> {
     }
 }
 
-/// Whether a COMMIT that failed in this way can't have left its last frame in the log, see `writer`.
+/// Whether a COMMIT that failed in this way can't have left its last frame in the log, see `group`.
 pub(super) fn nothing_landed(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }

@@ -2,7 +2,10 @@
 //!
 //! A unit that fails before it wrote anything leaves nothing to undo, and that is nearly every refusal. Where one fails later, the group is
 //! done again with a savepoint for each unit: savepoints for every group would cost a tenth of its time. Where SQLite ended the whole
-//! transaction the others are done again without the unit. A COMMIT that fails is settled in three steps, see [`Writer::settle`].
+//! transaction, or where the unit panicked, the others are done again without it. A COMMIT that fails is settled in three steps, see
+//! [`Writer::settle`].
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use picofleet_session::storage::StorageError;
 use rusqlite::Connection;
@@ -153,10 +156,16 @@ impl Writer {
             undo(connection);
             return Attempt::Landed(outcomes);
         }
-        let marks = std::mem::take(&mut tx.marks);
+        let mark = match tx.mark() {
+            Ok(mark) => mark,
+            Err(error) => {
+                undo(connection);
+                return Attempt::Absent(error);
+            }
+        };
         match execute(connection, COMMIT) {
             Ok(()) => Attempt::Landed(outcomes),
-            Err(error) => self.settle(connection, &marks, error, outcomes),
+            Err(error) => self.settle(connection, mark, error, outcomes),
         }
     }
 
@@ -168,10 +177,10 @@ impl Writer {
     /// would bring it back, since recovery reads the file and not the index. "Not landed" can therefore not be read, only made true: the
     /// next commit overwrites those frames, and only once it has succeeded are they gone. Where that fails too, the file may say either
     /// after a crash, and the answer has to be [`StorageError::Uncertain`].
-    fn settle(&mut self, connection: &Connection, marks: &[Mark], error: rusqlite::Error, outcomes: Vec<Outcome>) -> Attempt {
+    fn settle(&mut self, connection: &Connection, mark: Mark, error: rusqlite::Error, outcomes: Vec<Outcome>) -> Attempt {
         undo(connection);
         // The old connection stays open meanwhile: with it the index of the log stays, and with that what is visible.
-        let seen = schema::reader(&self.place.0).and_then(|fresh| landed(&fresh, marks));
+        let seen = schema::reader(&self.place.0).and_then(|fresh| mark.landed(&fresh));
         if let Ok(true) = seen {
             return Attempt::Landed(outcomes);
         }
@@ -180,7 +189,7 @@ impl Writer {
         }
         let settled = schema::writer(&self.place.0, self.options.durability).and_then(|fresh| {
             execute(&fresh, BEGIN)?;
-            let seen = landed(&fresh, marks)?;
+            let seen = mark.landed(&fresh)?;
             execute(&fresh, sql::SETTLE)?;
             execute(&fresh, COMMIT)?;
             Ok(seen)
@@ -198,11 +207,11 @@ impl Writer {
         execute(&connection, BEGIN).map_err(|error| self.place.rejected("write", error))?;
         let place = self.place.clone();
         let mut tx = Tx::new(&connection, &place, self.partitions);
-        let done = work(&mut tx);
+        let done = caught(&mut tx, "write", work).and_then(|done| done);
         self.reclaim.due |= tx.reclaimable;
-        let marks = std::mem::take(&mut tx.marks);
-        let value = match done {
-            Ok(value) => value,
+        let marked = done.and_then(|value| Ok((value, tx.mark().map_err(|error| place.rejected("write", error))?)));
+        let (value, mark) = match marked {
+            Ok(marked) => marked,
             Err(error) => {
                 undo(&connection);
                 self.keep_connection(connection);
@@ -211,7 +220,7 @@ impl Writer {
         };
         let attempt = match execute(&connection, COMMIT) {
             Ok(()) => Attempt::Landed(Vec::new()),
-            Err(error) => self.settle(&connection, &marks, error, Vec::new()),
+            Err(error) => self.settle(&connection, mark, error, Vec::new()),
         };
         match attempt {
             Attempt::Unknown(error, _) => Err(self.place.uncertain("write", error)),
@@ -261,12 +270,20 @@ enum Guarded {
 fn checked(tx: &mut Tx<'_>, work: impl FnOnce(&mut Tx<'_>) -> Outcome) -> Guarded {
     let connection = tx.connection;
     let changes = connection.total_changes();
-    match work(tx) {
-        Ok(()) => Guarded::Kept(Ok(())),
-        Err(error) if connection.is_autocommit() => Guarded::Lost(error),
-        Err(error) if connection.total_changes() == changes => Guarded::Kept(Err(error)),
-        Err(_) => Guarded::Half,
+    match caught(tx, "commit", work) {
+        Err(panicked) => Guarded::Lost(panicked),
+        Ok(Ok(())) => Guarded::Kept(Ok(())),
+        Ok(Err(error)) if connection.is_autocommit() => Guarded::Lost(error),
+        Ok(Err(error)) if connection.total_changes() == changes => Guarded::Kept(Err(error)),
+        Ok(Err(_)) => Guarded::Half,
     }
+}
+
+/// Does a piece of work. One that panics gives the outer error, and its transaction has to be undone.
+fn caught<T>(tx: &mut Tx<'_>, operation: &str, work: impl FnOnce(&mut Tx<'_>) -> Found<T>) -> Result<Found<T>, StorageError> {
+    let place = tx.place;
+    // Whatever it left half done is in the transaction, or is made again with the next one.
+    catch_unwind(AssertUnwindSafe(|| work(tx))).map_err(|payload| place.panicked(operation, &*payload))
 }
 
 /// Does a piece of work that leaves nothing where it fails.
@@ -276,7 +293,10 @@ fn guarded(tx: &mut Tx<'_>, work: impl FnOnce(&mut Tx<'_>) -> Outcome) -> Guarde
         return Guarded::Lost(tx.place.rejected("commit", error));
     }
     let (marks, reclaimable) = (tx.marks.len(), tx.reclaimable);
-    let outcome = work(tx);
+    let outcome = match caught(tx, "commit", work) {
+        Ok(outcome) => outcome,
+        Err(panicked) => return Guarded::Lost(panicked),
+    };
     let end = match &outcome {
         Ok(()) => execute(connection, RELEASE),
         Err(_) if connection.is_autocommit() => Ok(()),
@@ -293,10 +313,4 @@ fn guarded(tx: &mut Tx<'_>, work: impl FnOnce(&mut Tx<'_>) -> Outcome) -> Guarde
             Guarded::Kept(Err(error))
         }
     }
-}
-
-/// Whether the transaction with these commits is in the file. One tells for all; none tells nothing.
-fn landed(connection: &Connection, marks: &[Mark]) -> rusqlite::Result<bool> {
-    let Some(mark) = marks.first() else { return Ok(false) };
-    connection.prepare_cached(sql::COMMIT_IS)?.exists((mark.session, mark.seq.0, mark.token))
 }

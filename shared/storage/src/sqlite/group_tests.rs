@@ -48,7 +48,7 @@ impl<F: FnMut(&mut Tx<'_>) -> Found<()> + Send> Unit for Test<F> {
 }
 
 fn create(tx: &mut Tx<'_>, id: SessionId) -> Found<()> {
-    admin::create(tx, &SessionCreate { id, ..SessionCreate::new(Millis(1)) }).map(drop)
+    admin::create(tx, &SessionCreate { id, ..SessionCreate::new(Millis(1)) }, "{}").map(drop)
 }
 
 fn good(name: &'static str, answers: &Answers) -> (SessionId, Box<dyn Unit>) {
@@ -152,4 +152,53 @@ fn a_group_that_cannot_begin_is_refused_and_the_next_one_lands() {
     let StorageError::Rejected(refused) = answers[0].1.clone().unwrap_err() else { panic!("{:?}", answers[0]) };
     assert!(matches!(refused.reason, Rejection::Unavailable { .. }));
     assert!(answers[1].1.is_ok(), "{:?}", answers[1]);
+}
+
+/// A COMMIT may fail after it landed. Work without a commit of a session is then found in the file all the same.
+#[test]
+fn work_without_a_commit_is_found_when_its_end_failed() {
+    let mut store = store();
+    let answers = Answers::default();
+    let (id, unit) = good("made", &answers);
+    store.writer.group(vec![unit]);
+    // After this COMMIT the group's own one fails, as if the system had failed behind it.
+    let work = move |tx: &mut Tx<'_>| {
+        admin::set_quarantined(tx, id, true)?;
+        tx.run("COMMIT", []).map(drop)
+    };
+    store.writer.group(vec![Box::new(Test { name: "landed", work, answers: Arc::clone(&answers) })]);
+    let landed = answers.lock().unwrap().pop().unwrap();
+    assert!(landed.1.is_ok(), "{landed:?}");
+    let alone = store.writer.alone(|tx| {
+        admin::set_quarantined(tx, id, false)?;
+        tx.run("COMMIT", []).map(drop)
+    });
+    alone.unwrap();
+}
+
+/// Also where a savepoint is open, since the group is done again for another unit.
+#[test]
+fn a_unit_that_panics_is_undone() {
+    let mut store = store();
+    let error = between(&mut store.writer, |tx, id| {
+        create(tx, id)?;
+        panic!("a test asked for it")
+    });
+    assert!(matches!(error, StorageError::Rejected(refused) if matches!(refused.reason, Rejection::Unavailable { .. })));
+    let answers = Answers::default();
+    let half = Test {
+        name: "half",
+        work: |tx: &mut Tx<'_>| {
+            create(tx, SessionId::random())?;
+            Err(refusal())
+        },
+        answers: Arc::clone(&answers),
+    };
+    let panicking = Test { name: "panicking", work: |_: &mut Tx<'_>| panic!("a test asked for it"), answers: Arc::clone(&answers) };
+    let good = good("good", &answers);
+    store.writer.group(vec![Box::new(half), Box::new(panicking), good.1]);
+    let mut answers = answers.lock().unwrap();
+    answers.sort_by_key(|(name, _)| *name);
+    let landed: Vec<_> = answers.iter().map(|(name, outcome)| (*name, outcome.is_ok())).collect();
+    assert_eq!(landed, [("good", true), ("half", false), ("panicking", false)]);
 }

@@ -20,6 +20,7 @@ use super::sql;
 use super::tables::Tx;
 use super::texts::Texts;
 use super::writer::{Queue, Unit};
+use crate::reading::ReadThrough;
 use crate::rules::apply_batch;
 use crate::tables::Found;
 
@@ -145,6 +146,14 @@ impl Line {
     }
 }
 
+impl ReadThrough for Line {
+    fn target(&self) -> &dyn SessionReader {
+        &self.reader
+    }
+}
+
+crate::read_through!(Line);
+
 impl SessionStore for Line {
     fn commit(&self, batch: Batch) -> CommitHandle {
         if let Err(error) = self.reader.check() {
@@ -218,80 +227,5 @@ impl Unit for Commit {
         drop(busy);
         // The caller may have gone.
         let _ = answer.send(outcome.and_then(|()| head.ok_or_else(StorageError::lost)));
-    }
-}
-
-/// A line reads as its reader.
-impl SessionReader for Line {
-    fn id(&self) -> SessionId {
-        self.reader.id()
-    }
-
-    fn head(&self) -> Fut<'_, Head> {
-        self.reader.head()
-    }
-
-    fn conversation(&self, id: ConversationId) -> Fut<'_, Option<ConversationRecord>> {
-        self.reader.conversation(id)
-    }
-
-    fn scan_conversations(&self, query: ConversationQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<ConversationRecord>> {
-        self.reader.scan_conversations(query, limit, cursor)
-    }
-
-    fn entry(&self, visible_in: Option<ConversationId>, id: EntryId) -> Fut<'_, Option<(EntryRecord, Seq)>> {
-        self.reader.entry(visible_in, id)
-    }
-
-    fn scan_entries(&self, query: EntryQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<EntryRecord>> {
-        self.reader.scan_entries(query, limit, cursor)
-    }
-
-    fn latest_head_marker(&self, conversation: ConversationId, at: Option<EntryId>) -> Fut<'_, Option<EntryRecord>> {
-        self.reader.latest_head_marker(conversation, at)
-    }
-
-    fn task(&self, id: TaskId) -> Fut<'_, Option<TaskRecord>> {
-        self.reader.task(id)
-    }
-
-    fn scan_tasks(&self, query: TaskQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<TaskRecord>> {
-        self.reader.scan_tasks(query, limit, cursor)
-    }
-
-    fn invocation(&self, task: TaskId) -> Fut<'_, Option<InvocationRow>> {
-        self.reader.invocation(task)
-    }
-
-    fn submission(&self, id: SubmissionId) -> Fut<'_, Option<SubmissionRecord>> {
-        self.reader.submission(id)
-    }
-
-    fn submission_by_request(&self, conversation: ConversationId, request_id: String) -> Fut<'_, Option<SubmissionRecord>> {
-        self.reader.submission_by_request(conversation, request_id)
-    }
-
-    fn scan_submissions(&self, query: SubmissionQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<SubmissionRecord>> {
-        self.reader.scan_submissions(query, limit, cursor)
-    }
-
-    fn find_document(&self, address: DocumentAddress, at: Point) -> Fut<'_, Option<DocumentRecord>> {
-        self.reader.find_document(address, at)
-    }
-
-    fn document(&self, id: DocumentId, at: Point) -> Fut<'_, Option<StoredDocument>> {
-        self.reader.document(id, at)
-    }
-
-    fn scan_documents(&self, query: DocumentQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<DocumentRecord>> {
-        self.reader.scan_documents(query, limit, cursor)
-    }
-
-    fn request(&self, key: String) -> Fut<'_, Option<RequestRow>> {
-        self.reader.request(key)
-    }
-
-    fn wake(&self) -> Fut<'_, Option<Millis>> {
-        self.reader.wake()
     }
 }

@@ -16,6 +16,8 @@ statements! {
     META = "SELECT value FROM meta WHERE key = ?1";
     META_INSERT = "INSERT INTO meta (key, value) VALUES (?1, ?2)";
     SETTLE = "UPDATE meta SET value = value + 1 WHERE key = 'settled'";
+    MARK = "UPDATE meta SET value = ?1 WHERE key = 'settled'";
+    MARK_IS = "SELECT 1 FROM meta WHERE key = 'settled' AND value = ?1";
 
     SESSION = "SELECT n, id, tenant, key, metadata, state, created_at FROM session INDEXED BY session_id WHERE id = ?1";
     SESSION_IS = "SELECT state FROM session WHERE n = ?1";

@@ -7,12 +7,12 @@ use futures::future::join_all;
 use futures::{StreamExt as _, stream};
 use picofleet_delta::Json;
 use picofleet_session::storage::{
-    Batch, Commit, ExportLine, Fence, Head, ImportId, ImportTarget, Rejection, SessionCreate, SessionStore, StorageError, Store, Tenant,
-    Write,
+    Batch, Commit, Corruption, DocumentCopy, ExportLine, Fence, Head, ImportId, ImportTarget, OutboxRow, Rejection, RequestRow,
+    SessionCreate, SessionStore, StorageError, Store, Tenant, Write,
 };
 use picofleet_session::{
-    CommitToken, ConversationRecord, DocumentContent, DocumentCreate, EntryRecord, Epoch, Id, Millis, Placement, Point,
-    ROOT_CONVERSATION_ID, SessionId,
+    CommitToken, ConversationPolicy, ConversationRecord, DocumentContent, DocumentCreate, EntryRecord, Epoch, Id, LatestFork, Millis,
+    Placement, Point, ROOT_CONVERSATION_ID, SessionId,
 };
 use tempfile::TempDir;
 
@@ -180,16 +180,114 @@ async fn a_thread_that_dies_leaves_nobody_waiting() {
     assert!(futures::poll!(&mut death).is_pending());
     let mut after = store.create(SessionCreate::new(NOW));
     assert!(futures::poll!(&mut after).is_pending());
+    let mut behind = Box::pin(queue.alone(|_| Ok(())));
+    assert!(futures::poll!(&mut behind).is_pending());
     drop(go);
     assert!(commit.await.is_ok());
     assert!(matches!(death.await, Err(StorageError::Uncertain { .. })));
-    assert!(matches!(after.await, Err(StorageError::Uncertain { .. })));
+    // What waited in the queue, and what comes later, was never begun.
     let later = line.commit(batch(&line.head().await.unwrap(), 0, vec![])).await;
-    assert!(matches!(later, Err(StorageError::Uncertain { .. })), "{later:?}");
+    let results = [after.await.err(), behind.await.err(), later.err(), store.create(SessionCreate::new(NOW)).await.err()];
+    for error in results {
+        let Some(StorageError::Rejected(refused)) = error else { panic!("{error:?}") };
+        assert!(matches!(refused.reason, Rejection::Unavailable { .. }), "{refused:?}");
+        assert!(refused.cause.is_some_and(|cause| cause.to_string().contains("open the store again")));
+    }
     line.release().await.unwrap();
     store.close().await.unwrap();
     // The lock went with the thread.
     open(&directory).close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_undoes_its_work_and_the_store_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory);
+    let line = line(&store).await;
+    let go = hold(&store).await;
+    let queue = store.queue().unwrap().clone();
+    let mut before = store.create(SessionCreate::new(NOW));
+    assert!(futures::poll!(&mut before).is_pending());
+    let id = SessionId::random();
+    let mut panicking = Box::pin(queue.unit::<()>(move |tx| {
+        super::admin::create(tx, &SessionCreate { id, ..SessionCreate::new(NOW) }, "{}")?;
+        panic!("a test asked for it")
+    }));
+    assert!(futures::poll!(&mut panicking).is_pending());
+    let commit = line.commit(batch(&line.opened(), 0, vec![root()]));
+    drop(go);
+    let error = panicking.await.unwrap_err();
+    let StorageError::Rejected(refused) = error else { panic!("{error:?}") };
+    assert!(matches!(refused.reason, Rejection::Unavailable { .. }), "{refused:?}");
+    assert!(refused.cause.unwrap().to_string().contains("panicked and was undone: a test asked for it"));
+    before.await.unwrap();
+    let head = commit.await.unwrap();
+    let alone = queue.alone::<()>(|writer| writer.alone(|_| panic!("a test asked for it"))).await;
+    assert!(matches!(alone, Err(StorageError::Rejected(_))), "{alone:?}");
+    line.commit(batch(&head, 1, vec![entry(head.next_id, 9)])).await.unwrap();
+    assert!(store.session(id).await.unwrap().is_none(), "nothing of the panicking work was written");
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_copy_of_damaged_content_says_what_is_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory);
+    let line = line(&store).await;
+    let policy = ConversationPolicy::Latest(LatestFork::Current);
+    let placement = Placement::Conversation { id: ROOT_CONVERSATION_ID, policy };
+    let create = |id: i64| DocumentCreate { id: Id::new(id).unwrap(), kind: "k".to_owned(), key: None, placement };
+    let first = Write::DocumentCreate { create: create(2), version: 1, value: Json::object([("n", Json::from(0))]) };
+    let head = line.commit(batch(&line.opened(), 1, vec![root(), first])).await.unwrap();
+    rusqlite::Connection::open(&store.0.place.0).unwrap().execute("UPDATE content SET base = 0, body = '[]'", []).unwrap();
+    let copy = DocumentCopy { create: create(3), source: Id::new(2).unwrap(), at: Point::Current };
+    let error = line.commit(batch(&head, 1, vec![Write::DocumentRetire(Id::new(2).unwrap()), Write::DocumentCopy(copy.clone())])).await;
+    assert!(matches!(error, Err(StorageError::Rejected(refused)) if refused.cause.is_none()), "a rule, not damage");
+    let error = line.commit(batch(&head, 1, vec![Write::DocumentCopy(copy)])).await.unwrap_err();
+    let StorageError::Rejected(refused) = error else { panic!("{error:?}") };
+    assert!(matches!(refused.reason, Rejection::Copy { id: 3, origin: 2, .. }), "{refused:?}");
+    let cause = refused.cause.unwrap();
+    assert!(cause.downcast_ref::<Corruption>().is_some() && cause.to_string().contains("its base is missing"), "{cause}");
+    store.close().await.unwrap();
+}
+
+/// Groups end at a size whatever the texts are in.
+#[tokio::test]
+async fn large_work_of_any_kind_makes_small_groups() {
+    const LARGE: usize = 1 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory);
+    let lines = join_all((0..4).map(|_| line(&store))).await;
+    let value = Json::object([("text", Json::from("x".repeat(LARGE)))]);
+    let id = Id::new(2).unwrap();
+    let create = DocumentCreate { id, kind: "k".to_owned(), key: None, placement: Placement::Session };
+    let request = RequestRow { key: "k".to_owned(), digest: "d".to_owned(), answer: value.clone(), at: NOW };
+    let writes = [
+        Write::DocumentCreate { create, version: 1, value: value.clone() },
+        Write::Request(request.into()),
+        Write::Outbox(OutboxRow { submission_id: Id::new(2).unwrap(), body: value.clone() }.into()),
+        entry(2, LARGE),
+    ];
+    let groups = || store.queue().unwrap().alone(|writer| Ok(writer.groups));
+    let before = groups().await.unwrap();
+    let go = hold(&store).await;
+    let commits: Vec<_> =
+        lines.iter().zip(writes).map(|(line, write)| line.commit(batch(&line.opened(), 1, vec![root(), write]))).collect();
+    let mut session = store.create(SessionCreate { metadata: value.clone(), ..SessionCreate::new(NOW) });
+    assert!(futures::poll!(&mut session).is_pending());
+    let mut small = store.create(SessionCreate::new(NOW));
+    assert!(futures::poll!(&mut small).is_pending());
+    drop(go);
+    for outcome in join_all(commits).await {
+        outcome.unwrap();
+    }
+    assert_eq!(session.await.unwrap().session.metadata, value);
+    small.await.unwrap();
+    assert_eq!(groups().await.unwrap() - before, 6, "one group for each large one and one for the small one");
+    assert_eq!(lines[0].document(id, Point::Current).await.unwrap().unwrap().value, value);
+    assert_eq!(lines[1].request("k".to_owned()).await.unwrap().unwrap().answer, value);
+    assert_eq!(store.outbox(10, None).await.unwrap().items[0].1.body, value);
+    store.close().await.unwrap();
 }
 
 #[tokio::test]

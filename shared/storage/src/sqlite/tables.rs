@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use picofleet_delta::Json;
 use picofleet_session::storage::{Head, OutboxRow, RequestRow, StorageError};
 use picofleet_session::{
-    ConversationId, ConversationRecord, DocumentAddress, DocumentContent, DocumentId, DocumentRecord, EntryRecord, InvocationRow, Millis,
-    PartitionCount, Point, Seq, SessionId, SubmissionId, SubmissionRecord, SubmissionState, TaskId, TaskRecord,
+    CommitToken, ConversationId, ConversationRecord, DocumentAddress, DocumentContent, DocumentId, DocumentRecord, EntryRecord,
+    InvocationRow, Millis, PartitionCount, Point, Seq, SessionId, SubmissionId, SubmissionRecord, SubmissionState, TaskId, TaskRecord,
 };
 use rusqlite::{Connection, OptionalExtension as _, Params, Row};
 use serde::Serialize;
@@ -17,12 +18,23 @@ use super::texts::Texts;
 use crate::rules::Replay;
 use crate::tables::{DocumentState, Found, SubmissionIdentity, Tables, TaskIdentity};
 
-/// The row of a commit: whether it is there tells whether its transaction landed.
+/// A row that tells whether the transaction that wrote it landed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
-    pub(super) session: i64,
-    pub(super) seq: Seq,
-    pub(super) token: [u8; 16],
+pub(super) enum Mark {
+    /// That of a commit.
+    Commit { session: i64, seq: Seq, token: [u8; 16] },
+    /// A number, for a transaction without a commit.
+    Number(i64),
+}
+
+impl Mark {
+    /// Whether it is in the file as the connection sees it.
+    pub(super) fn landed(self, connection: &Connection) -> rusqlite::Result<bool> {
+        match self {
+            Self::Commit { session, seq, token } => connection.prepare_cached(sql::COMMIT_IS)?.exists((session, seq.0, token)),
+            Self::Number(number) => connection.prepare_cached(sql::MARK_IS)?.exists([number]),
+        }
+    }
 }
 
 /// An open transaction.
@@ -51,6 +63,17 @@ impl<'c> Tx<'c> {
     pub(super) fn run(&mut self, sql: &str, params: impl Params) -> Found<usize> {
         let result = self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params));
         result.map_err(|error| self.fault(error))
+    }
+
+    /// The transaction's mark, which is written where no commit left one.
+    pub(super) fn mark(&self) -> rusqlite::Result<Mark> {
+        if let Some(mark) = self.marks.first() {
+            return Ok(*mark);
+        }
+        // Some bits of a random number, so that it stays one when the next ones add to it.
+        let number = i64::try_from(CommitToken::random().bits() & 0xffff_ffff_ffff).unwrap_or_default();
+        self.connection.prepare_cached(sql::MARK)?.execute([number])?;
+        Ok(Mark::Number(number))
     }
 
     /// The first row of a query.
@@ -110,6 +133,12 @@ impl<'t> SessionRows<'t, '_> {
             Some(text) => Ok(Cow::Borrowed(text)),
             None => rows::text(record).map(Cow::Owned),
         }
+    }
+
+    /// The text of the value in a row.
+    fn json<T>(&self, row: &T, value: &Json) -> Cow<'t, str> {
+        let made = self.texts.and_then(|texts| texts.get(row));
+        made.map_or_else(|| Cow::Owned(value.to_string()), Cow::Borrowed)
     }
 
     fn there(&mut self, sql: &str, id: i64) -> Found<bool> {
@@ -185,7 +214,7 @@ impl Tables for SessionRows<'_, '_> {
         let token = rows::token(head.token);
         let params = (self.n, head.seq.0, token, head.epoch.0, head.next_id, head.opens, head.at.0);
         self.tx.run(sql::COMMIT_INSERT, params)?;
-        self.tx.marks.push(Mark { session: self.n, seq: head.seq, token });
+        self.tx.marks.push(Mark::Commit { session: self.n, seq: head.seq, token });
         Ok(())
     }
 
@@ -258,7 +287,7 @@ impl Tables for SessionRows<'_, '_> {
     fn put_content(&mut self, record: &DocumentRecord, seq: Seq, content: &DocumentContent) -> Found<()> {
         let id = record.create.id;
         let base = matches!(content, DocumentContent::Base { .. });
-        let body = match self.texts.and_then(|texts| texts.get(content)) {
+        let body = match self.texts.and_then(|texts| texts.content(record, seq, content)) {
             Some(text) => Cow::Borrowed(text),
             None => Cow::Owned(rows::body(content)),
         };
@@ -279,14 +308,14 @@ impl Tables for SessionRows<'_, '_> {
     }
 
     fn put_request(&mut self, row: &RequestRow) -> Found<()> {
-        let params = (self.n, &row.key, &row.digest, row.answer.to_string(), row.at.0);
+        let params = (self.n, &row.key, &row.digest, self.json(row, &row.answer), row.at.0);
         self.tx.run(sql::REQUEST_PUT, params).map(drop)
     }
 
     fn put_outbox(&mut self, row: &OutboxRow) -> Found<()> {
         // Exports hold no notices, so only a session that has its id gets one.
         let Some(id) = self.id else { return Ok(()) };
-        let params = (id.as_bytes(), row.submission_id.get(), row.body.to_string());
+        let params = (id.as_bytes(), row.submission_id.get(), self.json(row, &row.body));
         self.tx.run(sql::OUTBOX_PUT, params).map(drop)
     }
 

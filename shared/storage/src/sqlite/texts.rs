@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ptr;
 
 use picofleet_session::storage::{Batch, Write};
+use picofleet_session::{DocumentContent, DocumentId, DocumentRecord, Seq};
 use serde::Serialize;
 
 use super::rows;
@@ -14,6 +15,9 @@ use crate::tables::Found;
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     texts: HashMap<usize, String>,
+    /// The first bases of the documents that the batch creates. The rules make their contents, so that those have no place in the batch;
+    /// an id is created once in a batch that lands.
+    bases: HashMap<DocumentId, String>,
     bytes: usize,
 }
 
@@ -30,13 +34,15 @@ impl Texts {
                 Write::Invocation(row) => texts.add(&**row)?,
                 Write::Submission(record) => texts.add(&**record)?,
                 Write::DocumentChange { content, .. } => texts.put(content, rows::body(content)),
-                // Made by the rules, or small.
-                Write::DocumentCreate { .. }
-                | Write::DocumentCopy(_)
-                | Write::DocumentRetire(_)
-                | Write::Request(_)
-                | Write::Outbox(_)
-                | Write::Wake(_) => {}
+                Write::DocumentCreate { create, value, .. } => {
+                    let text = value.to_string();
+                    texts.bytes += text.len();
+                    texts.bases.insert(create.id, text);
+                }
+                Write::Request(row) => texts.put(&**row, row.answer.to_string()),
+                Write::Outbox(row) => texts.put(&**row, row.body.to_string()),
+                // What a copy gets is read when it is made; the others are small.
+                Write::DocumentCopy(_) | Write::DocumentRetire(_) | Write::Wake(_) => {}
             }
         }
         Ok(texts)
@@ -55,6 +61,12 @@ impl Texts {
     /// The text of the record at this place.
     pub(super) fn get<T>(&self, record: &T) -> Option<&str> {
         self.texts.get(&ptr::from_ref(record).addr()).map(String::as_str)
+    }
+
+    /// The text of a document's content.
+    pub(super) fn content(&self, record: &DocumentRecord, seq: Seq, content: &DocumentContent) -> Option<&str> {
+        let first = || self.bases.get(&record.create.id).filter(|_| record.created_at == seq).map(String::as_str);
+        self.get(content).or_else(first)
     }
 
     /// The length of all texts.

@@ -48,7 +48,8 @@ pub(super) trait Unit: Send {
     fn settle(self: Box<Self>, outcome: Result<(), StorageError>);
 }
 
-type Alone = Box<dyn FnOnce(&mut Writer) + Send>;
+/// Gets the error instead of the writer where it is never begun.
+type Alone = Box<dyn FnOnce(Result<&mut Writer, StorageError>) + Send>;
 
 enum Command {
     Unit(Box<dyn Unit>),
@@ -57,21 +58,33 @@ enum Command {
     Close(oneshot::Sender<()>),
 }
 
+/// Whether something can be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Gate {
+    #[default]
+    Open,
+    /// The store was closed.
+    Closed,
+    /// The thread ended without being told to.
+    Gone,
+}
+
 /// The way to the thread.
 #[derive(Clone, Debug)]
 pub(super) struct Queue {
+    place: Place,
     commands: SyncSender<Command>,
     bytes: Arc<AtomicUsize>,
-    /// Held while something is sent, so that nothing comes after the command to close.
-    closed: Arc<RwLock<bool>>,
+    /// Held while something is sent, so that nothing comes after the last command.
+    gate: Arc<RwLock<Gate>>,
 }
 
 impl Queue {
     /// Sends a unit. One that can't be sent is answered.
     pub(super) fn send(&self, unit: Box<dyn Unit>) {
-        let closed = self.closed();
-        if *closed {
-            return unit.settle(Err(StorageError::Closed));
+        let gate = self.gate();
+        if let Err(error) = self.check(*gate) {
+            return unit.settle(Err(error));
         }
         let bytes = unit.bytes();
         if self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > QUEUE_BYTES_MAX {
@@ -81,20 +94,29 @@ impl Queue {
         let (unit, error) = match self.commands.try_send(Command::Unit(unit)) {
             Ok(()) => return,
             Err(TrySendError::Full(Command::Unit(unit))) => (unit, Rejection::Overloaded.into()),
-            Err(TrySendError::Disconnected(Command::Unit(unit))) => (unit, StorageError::lost()),
+            Err(TrySendError::Disconnected(Command::Unit(unit))) => (unit, self.place.gone()),
             Err(_) => return,
         };
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         unit.settle(Err(error));
     }
 
-    /// Does a piece of work in a group.
+    /// Does a small piece of work in a group.
     pub(super) async fn unit<T: Send + 'static>(
         &self,
         work: impl FnMut(&mut Tx<'_>) -> Found<T> + Send + 'static,
     ) -> Result<T, StorageError> {
+        self.sized(0, work).await
+    }
+
+    /// Does a piece of work that writes about `bytes` in a group.
+    pub(super) async fn sized<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnMut(&mut Tx<'_>) -> Found<T> + Send + 'static,
+    ) -> Result<T, StorageError> {
         let (answer, answered) = oneshot::channel();
-        self.send(Box::new(Work { work, done: None, answer }));
+        self.send(Box::new(Work { work, bytes, done: None, answer }));
         answered.await.unwrap_or_else(|_| Err(StorageError::lost()))
     }
 
@@ -106,29 +128,35 @@ impl Queue {
         let (answer, answered) = oneshot::channel();
         let command: Alone = Box::new(move |writer| {
             // The caller may have gone.
-            let _ = answer.send(work(writer));
+            let _ = answer.send(writer.and_then(work));
         });
         {
-            let closed = self.closed();
-            if *closed {
-                return Err(StorageError::Closed);
-            }
+            let gate = self.gate();
+            self.check(*gate)?;
             match self.commands.try_send(Command::Alone(command)) {
                 Ok(()) => {}
                 Err(TrySendError::Full(_)) => return Err(Rejection::Overloaded.into()),
-                Err(TrySendError::Disconnected(_)) => return Err(StorageError::lost()),
+                Err(TrySendError::Disconnected(_)) => return Err(self.place.gone()),
             }
         }
         answered.await.unwrap_or_else(|_| Err(StorageError::lost()))
     }
 
-    fn closed(&self) -> RwLockReadGuard<'_, bool> {
-        self.closed.read().unwrap_or_else(PoisonError::into_inner)
+    fn gate(&self) -> RwLockReadGuard<'_, Gate> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self, gate: Gate) -> Result<(), StorageError> {
+        match gate {
+            Gate::Open => Ok(()),
+            Gate::Closed => Err(StorageError::Closed),
+            Gate::Gone => Err(self.place.gone()),
+        }
     }
 
     /// Refuses what comes from now on.
     pub(super) fn seal(&self) {
-        *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.gate.write().unwrap_or_else(PoisonError::into_inner) = Gate::Closed;
     }
 
     /// Lets what was sent settle and ends the thread. A blocking call, since the queue may be full.
@@ -142,8 +170,56 @@ impl Queue {
     }
 }
 
+/// The thread's end of the queue. Whatever ends the thread, what is still queued was never begun and is answered so.
+struct Commands {
+    place: Place,
+    /// One that was taken and not begun.
+    next: Option<Command>,
+    queue: Receiver<Command>,
+    gate: Arc<RwLock<Gate>>,
+}
+
+impl Commands {
+    /// The next command; waits for it. `None` when nobody is left to send.
+    fn next(&mut self) -> Option<Command> {
+        self.next.take().or_else(|| self.queue.recv().ok())
+    }
+
+    /// The next command where it is there and a unit.
+    fn unit(&mut self) -> Option<Box<dyn Unit>> {
+        match self.queue.try_recv() {
+            Ok(Command::Unit(unit)) => Some(unit),
+            Ok(other) => {
+                self.next = Some(other);
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+impl Drop for Commands {
+    fn drop(&mut self) {
+        {
+            let mut gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+            if *gate == Gate::Open {
+                *gate = Gate::Gone;
+            }
+        }
+        while let Some(command) = self.next.take().or_else(|| self.queue.try_recv().ok()) {
+            match command {
+                Command::Unit(unit) => unit.settle(Err(self.place.gone())),
+                Command::Alone(work) => work(Err(self.place.gone())),
+                // Dropping the answer tells that the thread has ended.
+                Command::Close(_) => {}
+            }
+        }
+    }
+}
+
 struct Work<T, F> {
     work: F,
+    bytes: usize,
     done: Option<T>,
     answer: oneshot::Sender<Result<T, StorageError>>,
 }
@@ -152,6 +228,10 @@ impl<T: Send, F: FnMut(&mut Tx<'_>) -> Found<T> + Send> Unit for Work<T, F> {
     fn run(&mut self, tx: &mut Tx<'_>) -> Found<()> {
         self.done = Some((self.work)(tx)?);
         Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn settle(self: Box<Self>, outcome: Result<(), StorageError>) {
@@ -176,8 +256,15 @@ pub(super) struct Writer {
     /// The sessions that are being imported: maintenance leaves them alone.
     pub(super) imports: Imports,
     exports: Exports,
-    groups: u64,
+    pub(super) groups: u64,
     queued: Arc<AtomicUsize>,
+}
+
+/// What the thread has, in the order in which it goes: the file is closed and free before the last are answered.
+struct Serving {
+    writer: Writer,
+    _lock: Lock,
+    commands: Commands,
 }
 
 impl Writer {
@@ -205,55 +292,42 @@ impl Writer {
     }
 
     /// Starts the thread. It holds the lock as long as it runs.
-    pub(super) fn start(mut self, lock: Lock) -> std::io::Result<Queue> {
+    pub(super) fn start(self, lock: Lock) -> std::io::Result<Queue> {
         let (commands, queue) = sync_channel(QUEUE_MAX);
-        let bytes = Arc::clone(&self.queued);
+        let (bytes, gate, place) = (Arc::clone(&self.queued), Arc::default(), self.place.clone());
+        let received = Commands { place: place.clone(), next: None, queue, gate: Arc::clone(&gate) };
+        let mut serving = Serving { writer: self, _lock: lock, commands: received };
         std::thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
-            let closed = self.serve(&queue);
-            drop(self);
-            drop(lock);
-            drop(queue);
+            let closed = serving.writer.serve(&mut serving.commands);
+            drop(serving);
             if let Some(answer) = closed {
                 // The caller may have gone.
                 let _ = answer.send(());
             }
         })?;
-        Ok(Queue { commands, bytes, closed: Arc::default() })
+        Ok(Queue { place, commands, bytes, gate })
     }
 
     /// Works until it is told to close or nobody is left to send.
-    fn serve(&mut self, queue: &Receiver<Command>) -> Option<oneshot::Sender<()>> {
-        let mut next = queue.recv().ok();
-        while let Some(command) = next.take() {
+    fn serve(&mut self, commands: &mut Commands) -> Option<oneshot::Sender<()>> {
+        while let Some(command) = commands.next() {
             match command {
-                Command::Unit(unit) => next = self.gather(unit, queue),
-                Command::Alone(work) => work(self),
+                Command::Unit(unit) => self.gather(unit, commands),
+                Command::Alone(work) => work(Ok(self)),
                 Command::Close(answer) => return Some(answer),
-            }
-            if next.is_none() {
-                next = queue.recv().ok();
             }
         }
         None
     }
 
-    /// Does a group of what is queued, beginning with `unit`, and gives the command at which it ended.
-    fn gather(&mut self, unit: Box<dyn Unit>, queue: &Receiver<Command>) -> Option<Command> {
+    /// Does a group of what is queued, beginning with `unit`.
+    fn gather(&mut self, unit: Box<dyn Unit>, commands: &mut Commands) {
         let mut bytes = unit.bytes();
         let mut units = vec![unit];
-        let mut next = None;
         while units.len() < GROUP_UNITS_MAX && bytes < GROUP_BYTES {
-            match queue.try_recv() {
-                Ok(Command::Unit(unit)) => {
-                    bytes += unit.bytes();
-                    units.push(unit);
-                }
-                Ok(other) => {
-                    next = Some(other);
-                    break;
-                }
-                Err(_) => break,
-            }
+            let Some(unit) = commands.unit() else { break };
+            bytes += unit.bytes();
+            units.push(unit);
         }
         self.queued.fetch_sub(bytes, Ordering::Relaxed);
         self.group(units);
@@ -261,7 +335,6 @@ impl Writer {
         if self.groups.is_multiple_of(GROUPS_PER_LOOK) {
             self.exports.shed(&self.place);
         }
-        next
     }
 
     pub(super) fn take_connection(&mut self) -> rusqlite::Result<Connection> {

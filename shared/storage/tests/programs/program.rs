@@ -177,44 +177,14 @@ impl Known {
                 let data = (id % 2 == 0).then(|| Json::from(id));
                 Write::Entry(Box::new(EntryRecord { head, data, ..entry_record(id, *pick(&before.conversations, *conversation)?) }))
             }
-            Command::Task { id, any, conversation, kind, owned, state, flags } => {
-                let stored = id.and_then(|choice| pick(&before.tasks, choice)).cloned();
-                let fresh = |id| TaskRecord {
-                    conversation_id: cid(pick(&before.conversations, *conversation).copied().unwrap_or(1)),
-                    kind: format!("k{}", kind % 2),
-                    owner: owned.then(|| before.tasks.first().map(|owner| owner.id)).flatten(),
-                    ..task(id, task_state(*state))
-                };
-                let mut record = match stored {
-                    // Sometimes a replacement changes what never changes.
-                    Some(stored) if *kind > 0 => TaskRecord { state: task_state(*state), version: stored.version + 1, ..stored },
-                    Some(stored) => fresh(stored.id.get()),
-                    None => fresh(self.id(*any)),
-                };
-                (record.background, record.abort_requested) = *flags;
-                self.tasks.push(record.clone());
-                Write::Task(Box::new(record))
-            }
+            Command::Task { .. } => self.task(before, command)?,
             Command::Invocation { task, number } => {
                 let id = if *task == 255 { self.next_id + 1 } else { pick(&self.tasks, *task)?.id.get() };
                 let invocation = InvocationId::from_bits(u128::from(*task));
                 let answer = (*number > 0).then(Json::null);
                 Write::Invocation(Box::new(InvocationRow { task_id: tid(id), invocation, number: *number, digest: None, answer }))
             }
-            Command::Submission { id, any, conversation, key, state } => {
-                let stored = id.and_then(|choice| pick(&before.submissions, choice)).cloned();
-                let record = match stored {
-                    Some(stored) if *state > 40 => SubmissionRecord { state: submission_state(*state), ..stored },
-                    stored => SubmissionRecord {
-                        id: stored.map_or_else(|| sid(self.id(*any)), |stored| stored.id),
-                        conversation_id: cid(pick(&before.conversations, *conversation).copied().unwrap_or(1)),
-                        request_id: key.map(|key| KEYS[usize::from(key)].to_owned()),
-                        state: submission_state(*state),
-                    },
-                };
-                self.submissions.push(record.clone());
-                Write::Submission(Box::new(record))
-            }
+            Command::Submission { .. } => self.submission(before, command)?,
             Command::Create { .. } | Command::Copy { .. } | Command::Change { .. } | Command::Retire { .. } => {
                 return self.document_write(before, command, head);
             }
@@ -229,6 +199,44 @@ impl Known {
             }
             Command::Wake { at } => Write::Wake(at.map(|at| Millis(i64::from(at)))),
         })
+    }
+
+    /// A new task, or the replacement of one that is there.
+    fn task(&mut self, before: &Known, command: &Command) -> Option<Write> {
+        let Command::Task { id, any, conversation, kind, owned, state, flags } = command else { return None };
+        let stored = id.and_then(|choice| pick(&before.tasks, choice)).cloned();
+        let fresh = |id| TaskRecord {
+            conversation_id: cid(pick(&before.conversations, *conversation).copied().unwrap_or(1)),
+            kind: format!("k{}", kind % 2),
+            owner: owned.then(|| before.tasks.first().map(|owner| owner.id)).flatten(),
+            ..task(id, task_state(*state))
+        };
+        let mut record = match stored {
+            // Sometimes a replacement changes what never changes.
+            Some(stored) if *kind > 0 => TaskRecord { state: task_state(*state), version: stored.version + 1, ..stored },
+            Some(stored) => fresh(stored.id.get()),
+            None => fresh(self.id(*any)),
+        };
+        (record.background, record.abort_requested) = *flags;
+        self.tasks.push(record.clone());
+        Some(Write::Task(record.into()))
+    }
+
+    /// A new submission, or the replacement of one that is there.
+    fn submission(&mut self, before: &Known, command: &Command) -> Option<Write> {
+        let Command::Submission { id, any, conversation, key, state } = command else { return None };
+        let stored = id.and_then(|choice| pick(&before.submissions, choice)).cloned();
+        let record = match stored {
+            Some(stored) if *state > 40 => SubmissionRecord { state: submission_state(*state), ..stored },
+            stored => SubmissionRecord {
+                id: stored.map_or_else(|| sid(self.id(*any)), |stored| stored.id),
+                conversation_id: cid(pick(&before.conversations, *conversation).copied().unwrap_or(1)),
+                request_id: key.map(|key| KEYS[usize::from(key)].to_owned()),
+                state: submission_state(*state),
+            },
+        };
+        self.submissions.push(record.clone());
+        Some(Write::Submission(record.into()))
     }
 
     fn conversation(&mut self, before: &Known, id: New, parent: Option<(u8, u8)>, owner: Option<u8>) -> Write {

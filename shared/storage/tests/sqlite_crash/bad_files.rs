@@ -210,3 +210,46 @@ async fn one_process_has_the_file_and_others_only_look() {
     store.close().await.unwrap();
     open(&path).unwrap().close().await.unwrap();
 }
+
+/// Whichever way leads to it, there is one file with one log and one owner.
+#[tokio::test]
+async fn a_symbolic_link_is_no_second_way_in() {
+    let directory = directory();
+    let (path, link) = (directory.path().join("store.db"), directory.path().join("link.db"));
+    std::os::unix::fs::symlink("store.db", &link).unwrap();
+    // Made through the link: the store and its log are where the link leads.
+    let store = open(&link).unwrap();
+    assert!(path.is_file() && directory.path().join("store.db-wal").is_file());
+    for way in [&path, &link] {
+        assert!(matches!(open(way), Err(StorageError::InUse { pid, .. }) if pid == Some(std::process::id())), "{}", way.display());
+    }
+    store.close().await.unwrap();
+    let holder = Holder::of(&path);
+    assert!(matches!(open(&link), Err(StorageError::InUse { pid, .. }) if pid == Some(holder.0.id())));
+    let looking = SqliteStore::open_read_only(&link).unwrap();
+    assert!(looking.session(session(0)).await.unwrap().is_some());
+    looking.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hard_link_is_no_second_way_in() {
+    let directory = directory();
+    let (path, link) = (directory.path().join("store.db"), directory.path().join("link.db"));
+    make(&path).await;
+    let store = open(&path).unwrap();
+    fs::hard_link(&path, &link).unwrap();
+    assert!(matches!(open(&link), Err(StorageError::InUse { pid, .. }) if pid == Some(std::process::id())));
+    store.close().await.unwrap();
+    // Nobody has it open here, but another process might, by the other name.
+    for result in [open(&link), open(&path), SqliteStore::open_read_only(&link)] {
+        assert!(cause(result).starts_with("SeveralNames"));
+    }
+    assert!(told(&link, open(&link)).contains("2 names"));
+    fs::remove_file(&link).unwrap();
+    let holder = Holder::of(&path);
+    fs::hard_link(&path, &link).unwrap();
+    assert!(cause(open(&link)).starts_with("SeveralNames"), "another process has it open by the other name");
+    drop(holder);
+    fs::remove_file(&link).unwrap();
+    open(&path).unwrap().close().await.unwrap();
+}

@@ -1,4 +1,4 @@
-//! What storage does to a commit, and the end of a session (scenarios S058-S060, X025, X097-X099).
+//! What storage does to a commit, and the end of a session (scenarios S058-S060, S200, X097, and X098 with S059).
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use picofleet_conformance::documents::{AS_OF, AS_OF_FAMILY, IN_SESSION, Note, add, append_plain, commit, n};
 use picofleet_conformance::{Fault, Hold, NOW, World, wait_for};
-use picofleet_session::storage::{EntryQuery, Rejection, StorageError};
+use picofleet_session::storage::{EntryQuery, Fence, Rejection, StorageError};
 use picofleet_session::{
-    Clock, CommitError, ConversationOwnership, EntryDraft, Millis, OpenError, ReadError, Session, SessionFailed, SessionId, SessionOptions,
+    Clock, CloseError, CommitError, ConversationOwnership, EntryDraft, Epoch, Millis, OpenError, ReadError, Session, SessionFailed,
+    SessionId, SessionOptions,
 };
 
 scenarios! {
@@ -17,16 +18,16 @@ scenarios! {
     s059_an_uncertain_failure_that_did_not_land,
     s059_an_uncertain_failure_without_a_caller,
     s060_a_rejected_batch_rolls_back,
-    x025_a_panicking_listener_ends_the_session,
+    a_panicking_listener_ends_the_session,
     x097_the_admitted_commit_settles_and_the_queue_is_refused,
-    x097_an_open_callback_settles_at_the_seal,
-    x097_closing_twice_and_through_clones,
-    x097_a_close_that_is_given_up,
-    x097_everything_is_refused_after_closing,
-    x098_a_failure_while_closing_is_reported,
-    x098_a_fenced_owner_ends,
-    x099_opening_and_the_time_of_a_commit,
-    x099_orderly_ends_without_a_commit_quarantine_nothing,
+    an_open_callback_settles_at_the_seal,
+    closing_twice_and_through_clones,
+    a_close_that_is_given_up,
+    everything_is_refused_after_closing,
+    a_failure_while_closing_is_reported,
+    s200_a_fenced_owner_ends,
+    opening_and_the_time_of_a_commit,
+    an_end_that_cannot_clear_the_count_gives_the_line_back,
 }
 
 /// Drives a commit until its batch is inside storage.
@@ -165,7 +166,7 @@ async fn s060_a_rejected_batch_rolls_back(mut world: World) {
 }
 
 /// It is not allowed; what follows must be clear all the same: frames may be missing, so nobody goes on.
-async fn x025_a_panicking_listener_ends_the_session(mut world: World) {
+async fn a_panicking_listener_ends_the_session(mut world: World) {
     for with_caller in [true, false] {
         let before = n(&world.session).await;
         let reports = reports(&mut world);
@@ -217,7 +218,7 @@ async fn x097_the_admitted_commit_settles_and_the_queue_is_refused(mut world: Wo
     assert_eq!(n(&world.session).await, 2);
 }
 
-async fn x097_an_open_callback_settles_at_the_seal(mut world: World) {
+async fn an_open_callback_settles_at_the_seal(mut world: World) {
     let session = world.session.clone();
     let inside = tokio::sync::Notify::new();
     let go = tokio::sync::Notify::new();
@@ -241,7 +242,7 @@ async fn x097_an_open_callback_settles_at_the_seal(mut world: World) {
     assert_eq!(world.session.snapshot(&AS_OF, world.root()).await.unwrap(), Some(Note { n: 1, ..Note::new("initial") }));
 }
 
-async fn x097_closing_twice_and_through_clones(mut world: World) {
+async fn closing_twice_and_through_clones(mut world: World) {
     add(&world.session).await.unwrap();
     let clone = world.session.clone();
     let begun = Arc::new(AtomicUsize::new(0));
@@ -262,7 +263,7 @@ async fn x097_closing_twice_and_through_clones(mut world: World) {
     assert_eq!(add(&world.session).await.unwrap(), 2);
 }
 
-async fn x097_a_close_that_is_given_up(mut world: World) {
+async fn a_close_that_is_given_up(mut world: World) {
     let hold = world.probe.hold();
     let session = world.session.clone();
     let mut caller = Box::pin(add(&session));
@@ -278,7 +279,7 @@ async fn x097_a_close_that_is_given_up(mut world: World) {
     assert_eq!(n(&world.session).await, 1);
 }
 
-async fn x097_everything_is_refused_after_closing(world: World) {
+async fn everything_is_refused_after_closing(world: World) {
     let root = world.root();
     let at = append_plain(&world.session, root).await.id;
     let session = &world.session;
@@ -293,7 +294,7 @@ async fn x097_everything_is_refused_after_closing(world: World) {
     assert!(matches!(session.conversation(root).await, Err(ReadError::Closed)));
 }
 
-async fn x098_a_failure_while_closing_is_reported(mut world: World) {
+async fn a_failure_while_closing_is_reported(mut world: World) {
     let reports = reports(&mut world);
     world.reopen().await;
     let hold = world.probe.hold();
@@ -313,7 +314,7 @@ async fn x098_a_failure_while_closing_is_reported(mut world: World) {
     assert_eq!(n(&world.session).await, 1);
 }
 
-async fn x098_a_fenced_owner_ends(mut world: World) {
+async fn s200_a_fenced_owner_ends(mut world: World) {
     let reports = reports(&mut world);
     world.reopen().await;
     add(&world.session).await.unwrap();
@@ -322,17 +323,24 @@ async fn x098_a_fenced_owner_ends(mut world: World) {
     world.on_report(Arc::new(|_| panic!("the winner failed")));
     world.open().await;
     assert_eq!(add(&world.session).await.unwrap(), 2);
-    let Err(CommitError::Failed(failed)) = add(&old).await else { panic!() };
-    assert!(failed.cause.to_string().contains("another owner"), "{}", failed.cause);
-    assert!(matches!(add(&old).await, Err(CommitError::Failed(_))));
+    let (fenced, queued, read) = futures::join!(add(&old), add(&old), old.snapshot(&IN_SESSION, ()));
+    assert!(matches!(fenced, Err(CommitError::NotOwner)), "{fenced:?}");
+    assert!(matches!(queued, Err(CommitError::NotOwner)), "{queued:?}");
+    assert!(matches!(read, Err(ReadError::NotOwner)), "{read:?}");
+    assert!(matches!(add(&old).await, Err(CommitError::NotOwner)));
+    assert!(matches!(old.conversation(world.root()).await, Err(ReadError::NotOwner)));
     assert!(watch.next().await.is_none());
-    assert_eq!(reports.lock().unwrap().len(), 1);
+    assert_eq!(watch.end().unwrap().reason(), "takeover");
+    let told = std::mem::take(&mut *reports.lock().unwrap());
+    assert!(matches!(&told[..], [cause] if cause.contains("another owner")), "{told:?}");
     old.close().await.unwrap();
+    assert!(matches!(add(&old).await, Err(CommitError::NotOwner)));
+    assert_eq!(reports.lock().unwrap().len(), 0);
     // Nothing of the winner is lost.
     assert_eq!(add(&world.session).await.unwrap(), 3);
 }
 
-async fn x099_opening_and_the_time_of_a_commit(mut world: World) {
+async fn opening_and_the_time_of_a_commit(mut world: World) {
     let later = Millis(NOW.0 + 5_000);
     let now = commit(&world.session, async |tx| {
         tx.doc(&IN_SESSION, ()).await?;
@@ -358,16 +366,19 @@ async fn x099_opening_and_the_time_of_a_commit(mut world: World) {
     assert_eq!(n(&world.session).await, 2);
 }
 
-async fn x099_orderly_ends_without_a_commit_quarantine_nothing(mut world: World) {
-    for _ in 0..8 {
-        world.session.close().await.unwrap();
-        world.open().await;
-    }
-    add(&world.session).await.unwrap();
-    // Owners that end without a word are counted.
-    for _ in 0..3 {
-        Session::open(&**world.store(), world.session.id(), SessionOptions::default()).await.unwrap();
-    }
-    let fourth = Session::open(&**world.store(), world.session.id(), SessionOptions::default()).await;
-    assert!(matches!(fourth.map(|_| ()), Err(OpenError::Storage(StorageError::Quarantined { .. }))));
+async fn an_end_that_cannot_clear_the_count_gives_the_line_back(mut world: World) {
+    // A second opening without a commit in between, so that the end has something to write.
+    let line = world.store().open(world.session.id(), Fence { epoch: Epoch(0), at: NOW }).await.unwrap();
+    drop(line);
+    let line = world.store().open(world.session.id(), Fence { epoch: Epoch(0), at: NOW }).await.unwrap();
+    let session = Session::over(world.probe.before(line), SessionOptions::default());
+    world.probe.fault(Fault::Rejected(Rejection::Overloaded));
+    let closed = session.close().await;
+    assert!(matches!(closed, Err(CloseError::Storage(StorageError::Rejected(_)))), "{closed:?}");
+    assert!(matches!(session.store().head().await, Err(StorageError::Closed)), "the line is still open");
+    assert!(matches!(add(&session).await, Err(CommitError::Closed)));
+    // There is one end, and whoever asks for it again hears how it went.
+    assert!(matches!(session.close().await, Err(CloseError::Storage(StorageError::Rejected(_)))));
+    world.open().await;
+    assert_eq!(add(&world.session).await.unwrap(), 1);
 }

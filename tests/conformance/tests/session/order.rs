@@ -1,4 +1,4 @@
-//! The order of commits, what may not wait for what, and commits that are interrupted or can't read (scenarios X028-X030).
+//! The order of commits, what may not wait for what, and commits that are interrupted or can't read.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -17,17 +17,17 @@ use picofleet_session::{
 };
 
 scenarios! {
-    x028_waits_that_could_never_end_are_refused,
-    x028_a_commit_of_another_session_inside_one,
-    x029_commits_are_serial_in_the_order_of_their_calls,
-    x029_a_commit_interrupted_anywhere_is_whole_or_absent,
-    x029_a_commit_given_up_in_the_queue_or_the_callback,
-    x029_a_panicking_callback_rolls_back,
-    x030_a_failed_read_fails_its_commit_alone,
-    x030_a_failed_read_of_the_session,
+    line_waits_that_could_never_end_are_refused,
+    line_a_commit_of_another_session_inside_one,
+    line_commits_are_serial_in_the_order_of_their_calls,
+    line_a_commit_interrupted_anywhere_is_whole_or_absent,
+    line_a_commit_given_up_in_the_queue_or_the_callback,
+    line_a_panicking_callback_rolls_back,
+    line_a_failed_read_fails_its_commit_alone,
+    line_a_failed_read_of_the_session,
 }
 
-async fn x028_waits_that_could_never_end_are_refused(world: World) {
+async fn line_waits_that_could_never_end_are_refused(world: World) {
     let root = world.root();
     let at = append_plain(&world.session, root).await.id;
     let session = &world.session;
@@ -54,7 +54,7 @@ async fn x028_waits_that_could_never_end_are_refused(world: World) {
     assert_eq!(n(session).await, 1, "a refusal broke the outer commit");
 }
 
-async fn x028_a_commit_of_another_session_inside_one(world: World) {
+async fn line_a_commit_of_another_session_inside_one(world: World) {
     let other = world.another().await;
     let session = &world.session;
     commit(session, async |tx| {
@@ -77,7 +77,7 @@ async fn x028_a_commit_of_another_session_inside_one(world: World) {
     assert_eq!((n(session).await, n(&other).await), (1, 2));
 }
 
-async fn x029_commits_are_serial_in_the_order_of_their_calls(mut world: World) {
+async fn line_commits_are_serial_in_the_order_of_their_calls(mut world: World) {
     let root = world.root();
     let (running, session) = (AtomicUsize::new(0), &world.session);
     let one = async |i: i64| {
@@ -148,7 +148,7 @@ async fn everything(session: &Session, root: ConversationId, at: EntryId) -> Res
     .await
 }
 
-async fn x029_a_commit_interrupted_anywhere_is_whole_or_absent(mut world: World) {
+async fn line_a_commit_interrupted_anywhere_is_whole_or_absent(mut world: World) {
     let root = world.root();
     commit(&world.session, async |tx| tx.doc(&CURRENT, root).await.map(|_| ())).await.unwrap();
     let at = append_plain(&world.session, root).await.id;
@@ -184,7 +184,7 @@ async fn x029_a_commit_interrupted_anywhere_is_whole_or_absent(mut world: World)
     assert_eq!(n(&world.session).await, done + 1);
 }
 
-async fn x029_a_commit_given_up_in_the_queue_or_the_callback(world: World) {
+async fn line_a_commit_given_up_in_the_queue_or_the_callback(world: World) {
     let session = &world.session;
     let mut first = Box::pin(commit(session, async |tx| {
         tx.doc(&IN_SESSION, ()).await?.edit(|note| note.n = 100)?;
@@ -208,7 +208,7 @@ async fn x029_a_commit_given_up_in_the_queue_or_the_callback(world: World) {
     assert_eq!(add(session).await.unwrap(), 4);
 }
 
-async fn x029_a_panicking_callback_rolls_back(mut world: World) {
+async fn line_a_panicking_callback_rolls_back(mut world: World) {
     add(&world.session).await.unwrap();
     world.step().await;
     let session = &world.session;
@@ -244,7 +244,7 @@ async fn reading(session: &Session, root: ConversationId, at: EntryId, [ends, ow
     .await
 }
 
-async fn x030_a_failed_read_fails_its_commit_alone(mut world: World) {
+async fn line_a_failed_read_fails_its_commit_alone(mut world: World) {
     let root = world.root();
     let at = append_plain(&world.session, root).await.id;
     add(&world.session).await.unwrap();
@@ -277,7 +277,7 @@ async fn x030_a_failed_read_fails_its_commit_alone(mut world: World) {
     assert_eq!((n(&world.session).await, world.session.snapshot(&IN_TASK, tasks[0]).await.unwrap()), (2, None));
 }
 
-async fn x030_a_failed_read_of_the_session(mut world: World) {
+async fn line_a_failed_read_of_the_session(mut world: World) {
     add(&world.session).await.unwrap();
     let root = world.root();
     let at = append_plain(&world.session, root).await.id;

@@ -1,0 +1,184 @@
+//! How a session ends: because its owner wants it, because its storage failed, or because somebody else has it.
+
+use std::error::Error;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
+
+use super::{
+    Admission, Arc, AssertUnwindSafe, CloseError, Head, Inner, Ordering, PoisonError, ReadError, Session, SessionFailed, StorageError,
+    WatchEnd, catch_unwind,
+};
+use crate::CommitToken;
+use crate::storage::{Batch, Commit};
+
+/// The end that was asked for: all who ask wait for the same one.
+pub(super) type Ended = Shared<BoxFuture<'static, Result<(), CloseError>>>;
+
+/// From how many opens in a row an orderly end clears their count. Below it the next commit will, and an end writes nothing.
+const OPENS_CLEARED: u32 = 2;
+
+/// How an owner ends a session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Close,
+    Release,
+}
+
+impl Ending {
+    fn admission(self) -> Admission {
+        match self {
+            Self::Close => Admission::Closed,
+            Self::Release => Admission::NotOwner,
+        }
+    }
+
+    const fn watches(self) -> WatchEnd {
+        match self {
+            Self::Close => WatchEnd::SessionClosed,
+            Self::Release => WatchEnd::Takeover,
+        }
+    }
+}
+
+impl Session {
+    /// Closes: takes no new work, ends watches, lets the admitted commit settle, gives the line back. Once it has begun, a task finishes
+    /// it, whatever the caller does; whoever closes later waits for the same end.
+    ///
+    /// # Errors
+    /// [`CloseError::Storage`] where storage did not take the line back; the session is closed all the same. [`CloseError::Nested`].
+    pub async fn close(&self) -> Result<(), CloseError> {
+        self.inner.end(Ending::Close).await
+    }
+
+    /// Hands the session over or lets it rest: as [`Session::close`], but watches and later calls say that somebody else goes on.
+    ///
+    /// # Errors
+    /// As [`Session::close`].
+    pub async fn release(&self) -> Result<(), CloseError> {
+        self.inner.end(Ending::Release).await
+    }
+}
+
+impl Inner {
+    async fn end(self: &Arc<Self>, ending: Ending) -> Result<(), CloseError> {
+        if self.is_held() {
+            return Err(CloseError::Nested);
+        }
+        let ended = {
+            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.get_or_insert_with(|| self.begin_end(ending)).clone()
+        };
+        ended.await
+    }
+
+    /// Seals admission and leaves the rest to a task.
+    fn begin_end(self: &Arc<Self>, ending: Ending) -> Ended {
+        // One that has failed, or has lost its line, has ended for everybody already and only gives the line back.
+        let orderly = self.seal(ending.admission());
+        if orderly {
+            self.observers.end_all(&ending.watches());
+            if !self.closes.call(&()) {
+                tracing::error!(session = %self.id, "a listener of the session's end panicked");
+            }
+        }
+        let inner = Arc::clone(self);
+        let finished = tokio::spawn(async move { inner.finish_end(orderly).await });
+        let stopped = |stopped| Err(CloseError::Storage(StorageError::failed("close session", stopped)));
+        finished.map(move |ended| ended.unwrap_or_else(stopped)).boxed().shared()
+    }
+
+    /// Takes no new work; whether it did until now.
+    fn seal(&self, sealed: Admission) -> bool {
+        let mut admission = self.admission();
+        let open = matches!(&*admission, Admission::Open);
+        if open {
+            *admission = sealed;
+        }
+        open
+    }
+
+    async fn finish_end(&self, orderly: bool) -> Result<(), CloseError> {
+        // The admitted commit settles, and whoever waits for the line is refused.
+        let head = self.line.lock().await.head;
+        let cleared = if orderly && head.opens >= OPENS_CLEARED { self.clear_opens(head).await } else { Ok(()) };
+        // Whatever became of that, the line is given back.
+        let released = match self.store.release().await {
+            Ok(()) | Err(StorageError::Closed) => Ok(()),
+            Err(error) => Err(CloseError::Storage(error)),
+        };
+        cleared.and(released)
+    }
+
+    /// An owner that ends in order was not killed by the session: an empty commit says so, before the count of opens without a commit
+    /// quarantines it (`protocol.md` 4).
+    async fn clear_opens(&self, head: Head) -> Result<(), CloseError> {
+        let commit = Commit { token: CommitToken::random(), at: self.options.clock.now(), next_id: head.next_id, writes: Vec::new() };
+        let batch = Batch { expect: (head.seq, head.token), commits: vec![commit] };
+        match self.store.commit(batch).await {
+            // Somebody else has the line already: their opening counts, not this one's.
+            Ok(_) | Err(StorageError::Fenced { .. } | StorageError::Closed) => Ok(()),
+            Err(error) => Err(CloseError::Storage(error)),
+        }
+    }
+
+    /// The session is over: what is stored can't be told (invariant 8).
+    pub(super) fn fail(&self, error: StorageError) -> SessionFailed {
+        let failed = SessionFailed { cause: Arc::new(error) };
+        // One that is being closed stays closed; its failure is told all the same.
+        if self.seal(Admission::Failed(failed.clone())) {
+            self.observers.end_all(&WatchEnd::SessionFailed);
+        }
+        if self.report(&failed) {
+            tracing::error!(session = %self.id, error = %Chain(&*failed.cause), "session failed");
+        }
+        failed
+    }
+
+    /// The session is over for this owner: another one has the line, and nothing of the refused commit was written.
+    pub(super) fn lose(&self, error: StorageError) {
+        let lost = SessionFailed { cause: Arc::new(error) };
+        if self.seal(Admission::NotOwner) {
+            self.observers.end_all(&WatchEnd::Takeover);
+        }
+        if self.report(&lost) {
+            tracing::warn!(session = %self.id, error = %Chain(&*lost.cause), "session lost to another owner");
+        }
+    }
+
+    /// Tells the first cause; whether this one is it.
+    fn report(&self, failed: &SessionFailed) -> bool {
+        let first = !self.reported.swap(true, Ordering::AcqRel);
+        if let (true, Some(report)) = (first, &self.options.on_report)
+            && catch_unwind(AssertUnwindSafe(|| report(failed))).is_err()
+        {
+            tracing::error!(session = %self.id, "the report of a session's end panicked");
+        }
+        first
+    }
+
+    /// The error of a read. One that met the end of the session says so: what storage says is only what follows from it.
+    pub(super) fn read_error(&self, error: ReadError) -> ReadError {
+        match error {
+            ReadError::Storage(StorageError::Closed | StorageError::Fenced { .. }) => {
+                self.admits().map_or_else(ReadError::from, |()| error)
+            }
+            other => other,
+        }
+    }
+}
+
+/// An error with everything below it: `Display` of an error leaves its source out.
+struct Chain<'a>(&'a dyn Error);
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut below = self.0.source();
+        while let Some(error) = below {
+            write!(f, ": {error}")?;
+            below = error.source();
+        }
+        Ok(())
+    }
+}
