@@ -194,7 +194,12 @@ mod tests {
 
     #[test]
     fn headers_are_hidden() {
-        let config = parsed(&format!("{FILE}[[providers.local.models]]\nid = \"m\"\ncontext_window = 1000\nmax_tokens = 100\nheaders = {{ authorization = \"hunter2\" }}\n"), &[]);
+        let config = parsed(
+            &format!(
+                "{FILE}[[providers.local.models]]\nid = \"m\"\ncontext_window = 1000\nmax_tokens = 100\nheaders = {{ authorization = \"hunter2\" }}\n"
+            ),
+            &[],
+        );
         let shown = show(&config.unwrap()).unwrap();
         assert!(!shown.contains("hunter2") && shown.contains("KEY"), "{shown}");
     }

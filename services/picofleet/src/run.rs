@@ -174,7 +174,9 @@ async fn configure(
 fn verdict(record: &SubmissionRecord) -> anyhow::Result<()> {
     match &record.state {
         SubmissionState::Input(InputState::Unanswered { reason, detail, .. }) => {
-            let detail = detail.as_ref().map(|detail| format!(": {}", detail.as_str().map_or_else(|| detail.to_string(), std::borrow::Cow::into_owned)));
+            let detail = detail
+                .as_ref()
+                .map(|detail| format!(": {}", detail.as_str().map_or_else(|| detail.to_string(), std::borrow::Cow::into_owned)));
             bail!("unanswered, {reason}{}", detail.unwrap_or_default())
         }
         _ => Ok(()),

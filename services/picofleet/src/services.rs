@@ -31,7 +31,8 @@ impl picofleet_harness::effects::Models for Configured {
 /// That the workspace can't be used.
 pub(crate) fn services(config: &Config, workspace: &Path) -> anyhow::Result<(Services, Option<ModelRef>)> {
     let models = Arc::new(crate::models::models(config));
-    let default = models.default_model(&config.defaults).map(|model| ModelRef { provider: model.provider.clone(), model_id: model.id.clone() });
+    let default =
+        models.default_model(&config.defaults).map(|model| ModelRef { provider: model.provider.clone(), model_id: model.id.clone() });
     let registry = Registry::new();
     registry.tool(Read::default()).context("register the tools")?;
     registry.tool(Bash::default()).context("register the tools")?;

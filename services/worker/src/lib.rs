@@ -97,7 +97,14 @@ async fn obey(worker: WorkerId, running: Running, mut signals: mpsc::Receiver<(W
 }
 
 /// Reserves the task of a hint and runs it.
-async fn take(transport: Arc<dyn Transport>, services: Services, worker: WorkerId, hint: Hint, invocation: InvocationId, cancel: CancellationToken) {
+async fn take(
+    transport: Arc<dyn Transport>,
+    services: Services,
+    worker: WorkerId,
+    hint: Hint,
+    invocation: InvocationId,
+    cancel: CancellationToken,
+) {
     let Hint { session, task, .. } = hint;
     let answer = transport.call(session, Request::Reserve { task, invocation, worker }).await;
     match answer {

@@ -1,5 +1,6 @@
 //! Whole turns over the encoded local transport: line, scheduler and worker on the memory store, with a scripted model.
 
+#![allow(clippy::unwrap_used, reason = "a test panics where it can not go on")]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -75,7 +76,9 @@ impl Engine {
             active_tools: names,
             ..ConversationConfig::default()
         };
-        let answer = engine.call(Request::Host(Box::new(HostCall::Configure { conversation: ROOT_CONVERSATION_ID, config: Box::new(config) }))).await;
+        let answer = engine
+            .call(Request::Host(Box::new(HostCall::Configure { conversation: ROOT_CONVERSATION_ID, config: Box::new(config) })))
+            .await;
         assert_eq!(answer, Answer::Done);
         (store, engine)
     }
@@ -267,8 +270,7 @@ async fn s119_s121_a_steer_joins_the_run_and_a_follow_up_begins_the_next() {
         assert_eq!(engine.settled(record).await.status(), SubmissionStatus::Done);
     }
     let kinds = engine.kinds().await;
-    let expected =
-        ["pi.user", "pi.system", "pi.assistant", "pi.tool-result", "pi.user", "pi.assistant", "pi.user", "pi.assistant"];
+    let expected = ["pi.user", "pi.system", "pi.assistant", "pi.tool-result", "pi.user", "pi.assistant", "pi.user", "pi.assistant"];
     assert_eq!(kinds, expected);
     engine.stop().await;
 }

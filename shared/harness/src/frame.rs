@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use picofleet_session::{
-    ConversationId, DocumentScope, EntryRecord, Json, Publication, SubmissionRecord, TaskRecord, ValueChange, apply, ops_from_json, ops_to_json,
+    ConversationId, DocumentScope, EntryRecord, Json, Publication, SubmissionRecord, TaskRecord, ValueChange, apply, ops_from_json,
+    ops_to_json,
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +42,8 @@ pub enum DocumentFrame {
 #[must_use]
 pub fn frame(publication: &Publication, conversation: ConversationId, previous: Option<Point>) -> Option<Frame> {
     let scope = DocumentScope::Conversation { id: conversation };
-    let documents = publication.documents.iter().filter(|change| change.document.placement.scope() == scope && change.document.key.is_none());
+    let documents =
+        publication.documents.iter().filter(|change| change.document.placement.scope() == scope && change.document.key.is_none());
     let documents: Vec<_> = documents.filter_map(|change| Some((change.document.kind.clone(), document(change)?))).collect();
     let frame = Frame {
         at: Point(publication.head.seq, publication.head.token),
@@ -60,7 +62,9 @@ fn document(change: &picofleet_session::DocumentChange) -> Option<DocumentFrame>
         return Some(DocumentFrame::Retired);
     }
     match change.value.as_ref()? {
-        ValueChange::Created { value, .. } | ValueChange::Changed { value, migrated: true, .. } => Some(DocumentFrame::Value(value.clone())),
+        ValueChange::Created { value, .. } | ValueChange::Changed { value, migrated: true, .. } => {
+            Some(DocumentFrame::Value(value.clone()))
+        }
         ValueChange::Changed { ops, .. } if ops.is_empty() => None,
         ValueChange::Changed { ops, .. } => Some(DocumentFrame::Ops(ops_to_json(ops))),
         // The value is in storage only; who needs it takes a snapshot.

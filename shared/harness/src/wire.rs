@@ -2,8 +2,7 @@
 
 use picofleet_session::storage::EntryQuery;
 use picofleet_session::{
-    CommitToken, ConversationId, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId, TaskError,
-    TaskId, TaskRecord,
+    CommitToken, ConversationId, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId, TaskError, TaskId, TaskRecord,
 };
 use serde::{Deserialize, Serialize};
 

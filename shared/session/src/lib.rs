@@ -39,7 +39,7 @@ pub use id::{
     InvocationId, Millis, PartitionCount, ROOT_CONVERSATION_ID, Seq, SessionId, SubmissionId, TaskId, marker,
 };
 pub use line::CacheSize;
-pub use picofleet_delta::{ApplyError, apply, Draft, DraftError, Json, Op, Segment, ops_from_json, ops_to_json};
+pub use picofleet_delta::{ApplyError, Draft, DraftError, Json, Op, Segment, apply, ops_from_json, ops_to_json};
 pub use publication::{DocumentChange, Publication, ValueChange};
 pub use record::{
     ContextEdit, ConversationOwner, ConversationOwnership, ConversationRecord, DraftHead, EditAction, EntryDraft, EntryKind, EntryRecord,

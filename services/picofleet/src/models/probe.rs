@@ -47,11 +47,13 @@ pub(crate) async fn probe(models: &dyn Provider, model: &Model, what: Probe) -> 
         Probe::Answer if message.stop_reason == StopReason::Error => Err(error_text(&message)),
         Probe::Answer if deltas == 0 => Err("an answer came without text".to_owned()),
         Probe::Answer => Ok(format!("{deltas} pieces, {} tokens in, {} out", message.usage.input, message.usage.output)),
-        Probe::Tool => match message.content.iter().find_map(|block| if let AssistantBlock::ToolCall(call) = block { Some(call) } else { None }) {
-            Some(call) => Ok(format!("{} {}", call.name, call.arguments)),
-            None if message.stop_reason == StopReason::Error => Err(error_text(&message)),
-            None => Err("the model answered without a call".to_owned()),
-        },
+        Probe::Tool => {
+            match message.content.iter().find_map(|block| if let AssistantBlock::ToolCall(call) = block { Some(call) } else { None }) {
+                Some(call) => Ok(format!("{} {}", call.name, call.arguments)),
+                None if message.stop_reason == StopReason::Error => Err(error_text(&message)),
+                None => Err("the model answered without a call".to_owned()),
+            }
+        }
         Probe::Error if message.stop_reason == StopReason::Error => Ok(error_text(&message)),
         Probe::Error => Err("a model that does not exist gave an answer".to_owned()),
     }
@@ -90,10 +92,12 @@ async fn ask(models: &dyn Provider, model: &Model, what: Probe) -> Result<(usize
 
 fn tool() -> ToolDeclaration {
     let city = Json::object([("type", Json::from("string")), ("description", Json::from("The city"))]);
-    let parameters = Json::object([
-        ("type", Json::from("object")),
-        ("properties", Json::object([("city", city)])),
-        ("required", Json::array(["city"])),
-    ]);
-    ToolDeclaration { name: "get_time".to_owned(), description: "Tells the time in a city".to_owned(), parameters, constrained_sampling: None }
+    let parameters =
+        Json::object([("type", Json::from("object")), ("properties", Json::object([("city", city)])), ("required", Json::array(["city"]))]);
+    ToolDeclaration {
+        name: "get_time".to_owned(),
+        description: "Tells the time in a city".to_owned(),
+        parameters,
+        constrained_sampling: None,
+    }
 }

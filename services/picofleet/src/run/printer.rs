@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use picofleet_harness::frame::{Documents, Frame};
 use picofleet_harness::live::{LIVE, LiveState, SlotStatus, ToolSlot};
 use picofleet_harness::usage::{USAGE, UsageState, add};
-use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, UserBlock, Usage};
+use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, Usage, UserBlock};
 use picofleet_session::{EntryRecord, Json};
 
 /// How much of a message was shown: the bytes of each block.
@@ -115,7 +115,10 @@ impl Printer {
                 }
             }
             Some(Message::ToolResult(result)) if result.is_error => {
-                let text = result.content.iter().filter_map(|block| if let UserBlock::Text(text) = block { Some(text.text.as_str()) } else { None });
+                let text = result
+                    .content
+                    .iter()
+                    .filter_map(|block| if let UserBlock::Text(text) = block { Some(text.text.as_str()) } else { None });
                 let text: Vec<&str> = text.collect();
                 self.close_line()?;
                 self.write(&format!("{}\n", self.dim(text.join("\n").trim_end())))?;

@@ -100,11 +100,6 @@ impl Invocation {
         }
     }
 
-    /// Keeps a value under a name; the first writer wins.
-    pub(super) async fn memo(&self, name: &str, candidate: Json) -> Result<Json, Fault> {
-        self.say(Said::Memo { name: name.to_owned(), candidate }).await.map(|(answer, _)| answer)
-    }
-
     async fn phase_end(&self, error: Option<TaskError>) -> Result<Next, Fault> {
         let (_, next) = self.say(Said::PhaseEnd(error)).await?;
         Ok(next.unwrap_or(Next::Stop))

@@ -94,7 +94,7 @@ async fn execute(invocation: &Invocation, record: &TaskRecord, tool: &SharedTool
         return Err(Fault::Ended);
     }
     let result = result.unwrap_or_else(|_| Err(ToolError::new(format!("tool {} panicked", call.name))));
-    let duration_ms = Some(started.elapsed().as_secs_f64() * 1_000.0).map(f64::round);
+    let duration_ms = Some((started.elapsed().as_secs_f64() * 1_000.0).round());
     let settled = settle(result, &shown, tool.spec().output, duration_ms);
     invocation.decide_last(DECISION_VERSION, &Decision::Settled(Box::new(settled))).await
 }

@@ -63,7 +63,7 @@ impl SessionLine {
         let Ok(record) = self.taken_by_definition(record) else { return Ok(None) };
         let Some(at) = checkpoint(&record).cloned() else { return Ok(None) };
         let record =
-            TaskRecord { state: TaskState::Running { checkpoint: at }, started_at: record.started_at.or(Some(tx.now())), ..record };
+            TaskRecord { state: TaskState::Running { checkpoint: at }, started_at: record.started_at.or_else(|| Some(tx.now())), ..record };
         Ok(Some((record, mode)))
     }
 

@@ -183,6 +183,6 @@ async fn orphans_of_a_killed_host_are_ended() {
     let mark = format!("{namespace}.{}.1.mark", gone.id());
     let mut orphan = Command::new("sleep").arg("1000").env("PICOFLEET_COMMAND", mark).spawn().unwrap();
     let ended = tokio::task::spawn_blocking(LocalEnv::end_orphans).await.unwrap();
-    assert_eq!(ended, 1);
+    assert!(ended >= 1, "also those that an earlier run of the tests left");
     assert_eq!(orphan.wait().unwrap().signal(), Some(9));
 }
