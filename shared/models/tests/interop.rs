@@ -141,7 +141,7 @@ impl Server {
         println!();
         for (api, path) in self.apis {
             for case in self.cases {
-                let started = Instant::now();
+                let started = tokio::time::Instant::now();
                 if self.name == "llmock" {
                     self.tell("reset", String::new()).await;
                     self.tell("scenario", case.scenario()).await;

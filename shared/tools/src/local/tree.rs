@@ -19,7 +19,7 @@ const MARK: &str = "PICOFLEET_COMMAND";
 const LOOK: Duration = Duration::from_millis(10);
 /// How long the processes of a command may take to end when the shell has ended by itself, before they count as left: those that the
 /// shell does not wait for, such as the end of `> >(tee log)`.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE: Duration = Duration::from_millis(500);
 /// How often killed processes are looked for. Some seconds: one that hangs in the kernel can't be ended by anybody.
 const KILL_LOOKS: u32 = 300;
 

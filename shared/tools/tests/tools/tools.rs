@@ -92,8 +92,8 @@ async fn bash_gives_output_or_throws() {
     assert_eq!((bad.output.as_str(), bad.error()), ("out\n", "the command exited with code 3"));
     let killed = place.call(&Bash::new(), r#"{"command": "kill -9 $$"}"#).await;
     assert_eq!(killed.error(), "the command was ended by signal 9 (SIGKILL)");
-    let late = place.call(&Bash::new(), r#"{"command": "echo out; sleep 1000", "timeout": 0.5}"#).await;
-    assert_eq!((late.output.as_str(), late.error()), ("out\n", "the command did not end within 0.5 s and was killed"));
+    let late = place.call(&Bash::new(), r#"{"command": "echo out; sleep 1000", "timeout": 2.5}"#).await;
+    assert_eq!((late.output.as_str(), late.error()), ("out\n", "the command did not end within 2.5 s and was killed"));
     let late = place.call(&Bash::with_timeout(Duration::from_millis(300)), r#"{"command": "sleep 1000"}"#).await;
     assert_eq!(late.error(), "the command did not end within 0.3 s and was killed");
     let left = place.call(&Bash::new(), r#"{"command": "sleep 1000 & sleep 1000 &"}"#).await;
