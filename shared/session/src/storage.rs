@@ -123,8 +123,9 @@ pub trait Store: Send + Sync + 'static {
     /// Drops settlement notices.
     fn acknowledge(&self, rows: Vec<(SessionId, SubmissionId)>) -> Fut<'_, ()>;
 
-    /// One bounded step off the commit path: commit rows far behind, deltas that a base made unnecessary, rows of deleted
-    /// sessions, old tombstones, request keys and terminal bookkeeping. Removes about `budget` rows at most.
+    /// One bounded step off the commit path: commit rows far behind, content that a base or a retirement made unnecessary, rows of
+    /// deleted sessions, old tombstones and request keys. Removes about `budget` rows at most. Records of tasks and submissions that are
+    /// over stay as long as their session.
     fn maintain(&self, budget: u32, now: Millis) -> Fut<'_, Maintained>;
 
     /// Lets admitted batches settle, then closes. Later calls fail with [`StorageError::Closed`].

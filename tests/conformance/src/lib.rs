@@ -11,14 +11,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "the suites fail by panics")]
 
-mod backend;
 pub mod documents;
 mod logs;
 mod probe;
 mod world;
 
-pub use backend::{Memory, Sqlite};
 pub use logs::Logs;
-pub use picofleet_storage::conformance::Backend;
+pub use picofleet_storage::conformance::{Backend, Memory, Sqlite};
 pub use probe::{Fault, Hold, Probe};
 pub use world::{Mode, NOW, World, run, wait_for};

@@ -5,14 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt as _;
-use picofleet_session::storage::{
-    Batch, CommitHandle, ConversationQuery, Cursor, DocumentQuery, EntryQuery, Fut, Head, Page, Rejection, RequestRow, SessionReader,
-    SessionStore, StorageError, SubmissionQuery, TaskQuery, Write,
-};
-use picofleet_session::{
-    ConversationId, ConversationRecord, DocumentAddress, DocumentId, DocumentRecord, EntryId, EntryRecord, InvocationRow, Millis, Point,
-    Seq, SessionId, StoredDocument, SubmissionId, SubmissionRecord, TaskId, TaskRecord,
-};
+use picofleet_session::storage::{Batch, CommitHandle, Fut, Head, Rejection, SessionReader, SessionStore, StorageError, Write};
+use picofleet_storage::reading::ReadThrough;
 use tokio::sync::watch;
 
 /// What becomes of a batch, on any backend.
@@ -146,8 +140,12 @@ struct Probed {
     store: Arc<dyn SessionStore>,
 }
 
-impl Probed {
-    fn read<'a, T: Send + 'a>(&'a self, read: impl FnOnce(&'a dyn SessionStore) -> Fut<'a, T> + Send + 'a) -> Fut<'a, T> {
+impl ReadThrough for Probed {
+    fn target(&self) -> &dyn SessionReader {
+        &*self.store
+    }
+
+    fn through<'a, T: Send + 'a>(&'a self, read: impl FnOnce(&'a dyn SessionReader) -> Fut<'a, T> + Send + 'a) -> Fut<'a, T> {
         async move {
             let number = self.probe.0.reads.fetch_add(1, Ordering::SeqCst) + 1;
             if self.probe.0.slow.load(Ordering::SeqCst) {
@@ -156,11 +154,13 @@ impl Probed {
             if number == self.probe.0.failing.load(Ordering::SeqCst) {
                 return Err(StorageError::failed("read", std::io::Error::other("a test asked for it")));
             }
-            read(&*self.store).await
+            read(self.target()).await
         }
         .boxed()
     }
 }
+
+picofleet_storage::read_through!(Probed);
 
 impl SessionStore for Probed {
     fn commit(&self, batch: Batch) -> CommitHandle {
@@ -194,79 +194,5 @@ impl SessionStore for Probed {
 
     fn release(&self) -> Fut<'_, ()> {
         self.store.release()
-    }
-}
-
-impl SessionReader for Probed {
-    fn id(&self) -> SessionId {
-        self.store.id()
-    }
-
-    fn head(&self) -> Fut<'_, Head> {
-        self.read(|store| store.head())
-    }
-
-    fn conversation(&self, id: ConversationId) -> Fut<'_, Option<ConversationRecord>> {
-        self.read(move |store| store.conversation(id))
-    }
-
-    fn scan_conversations(&self, query: ConversationQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<ConversationRecord>> {
-        self.read(move |store| store.scan_conversations(query, limit, cursor))
-    }
-
-    fn entry(&self, visible_in: Option<ConversationId>, id: EntryId) -> Fut<'_, Option<(EntryRecord, Seq)>> {
-        self.read(move |store| store.entry(visible_in, id))
-    }
-
-    fn scan_entries(&self, query: EntryQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<EntryRecord>> {
-        self.read(move |store| store.scan_entries(query, limit, cursor))
-    }
-
-    fn latest_head_marker(&self, conversation: ConversationId, at: Option<EntryId>) -> Fut<'_, Option<EntryRecord>> {
-        self.read(move |store| store.latest_head_marker(conversation, at))
-    }
-
-    fn task(&self, id: TaskId) -> Fut<'_, Option<TaskRecord>> {
-        self.read(move |store| store.task(id))
-    }
-
-    fn scan_tasks(&self, query: TaskQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<TaskRecord>> {
-        self.read(move |store| store.scan_tasks(query, limit, cursor))
-    }
-
-    fn invocation(&self, task: TaskId) -> Fut<'_, Option<InvocationRow>> {
-        self.read(move |store| store.invocation(task))
-    }
-
-    fn submission(&self, id: SubmissionId) -> Fut<'_, Option<SubmissionRecord>> {
-        self.read(move |store| store.submission(id))
-    }
-
-    fn submission_by_request(&self, conversation: ConversationId, request_id: String) -> Fut<'_, Option<SubmissionRecord>> {
-        self.read(move |store| store.submission_by_request(conversation, request_id))
-    }
-
-    fn scan_submissions(&self, query: SubmissionQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<SubmissionRecord>> {
-        self.read(move |store| store.scan_submissions(query, limit, cursor))
-    }
-
-    fn find_document(&self, address: DocumentAddress, at: Point) -> Fut<'_, Option<DocumentRecord>> {
-        self.read(move |store| store.find_document(address, at))
-    }
-
-    fn document(&self, id: DocumentId, at: Point) -> Fut<'_, Option<StoredDocument>> {
-        self.read(move |store| store.document(id, at))
-    }
-
-    fn scan_documents(&self, query: DocumentQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<DocumentRecord>> {
-        self.read(move |store| store.scan_documents(query, limit, cursor))
-    }
-
-    fn request(&self, key: String) -> Fut<'_, Option<RequestRow>> {
-        self.read(move |store| store.request(key))
-    }
-
-    fn wake(&self) -> Fut<'_, Option<Millis>> {
-        self.read(SessionReader::wake)
     }
 }

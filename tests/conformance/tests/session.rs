@@ -33,6 +33,8 @@ mod checkpoints;
 mod context;
 #[path = "session/endings.rs"]
 mod endings;
+#[path = "session/fork_copies.rs"]
+mod fork_copies;
 #[path = "session/forks.rs"]
 mod forks;
 #[path = "session/history.rs"]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{ConversationId, DocumentId, Epoch, SessionId};
+use crate::{ConversationId, DocumentId, SessionId};
 
 /// The error below, shared, so that every waiter can have it.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
@@ -274,14 +274,6 @@ pub enum Rejection {
         line: u64,
         /// Why.
         why: String,
-    },
-    /// An owner with a lower epoch than the session's.
-    #[error("the session was opened with epoch {}, which is above {}", found.0, asked.0)]
-    OldEpoch {
-        /// The session's.
-        found: Epoch,
-        /// The owner's.
-        asked: Epoch,
     },
 }
 

@@ -10,8 +10,8 @@ use picofleet_conformance::documents::{
 use picofleet_delta::{DraftErrorKind, Json};
 use picofleet_session::storage::Write;
 use picofleet_session::{
-    AsOf, CommitError, Current, DefinitionError, DocDefinition, DocToken, DocumentContent, FamilyDefinition, FamilyToken, InSession,
-    Initial, Latest, ReadError, Rewindable, TaskId, Tx, ValueChange, every,
+    AsOf, CommitError, ConversationId, Current, DefinitionError, DocDefinition, DocToken, DocumentContent, EntryId, FamilyDefinition,
+    FamilyToken, InSession, Initial, Latest, ReadError, Rewindable, Session, TaskId, Tx, ValueChange, every,
 };
 use serde::Serialize;
 
@@ -283,11 +283,42 @@ fn tx_mismatch<R: std::fmt::Debug>(result: Result<R, CommitError>) {
     assert!(matches!(result, Err(CommitError::Definition(DefinitionError::Semantics { .. }))), "{result:?}");
 }
 
+const LATEST: DocToken<Note, Latest<Current>> = DocToken::new("t.asOf", 1, plain);
+const OTHER_FORK: DocToken<Note, Rewindable<Initial>> = DocToken::new("t.asOf", 1, plain);
+const REWINDABLE: DocToken<Note, Rewindable<AsOf>> = DocToken::new("t.current", 1, plain);
+const FAMILY: FamilyToken<Note, String, Latest<Initial>> = FamilyToken::new("t.asOfFamily", 1, plain_member);
+
+/// Every read with a token that does not fit.
+async fn mismatching_reads(session: &Session, root: ConversationId, entry: EntryId) {
+    mismatch(session.snapshot(&LATEST, root).await);
+    mismatch(session.snapshot(&OTHER_FORK, root).await);
+    mismatch(session.snapshot(&REWINDABLE, root).await);
+    mismatch(session.snapshot_in(&FAMILY, root, "k").await);
+    mismatch(session.snapshot_as_of(&OTHER_FORK, root, entry).await);
+    mismatch(session.snapshot_as_of(&REWINDABLE, root, entry).await);
+    mismatch(session.watch_doc(&LATEST, root).await.map(|watch| watch.is_some()));
+    mismatch(session.document_state(&LATEST, root).await.map(|state| state.is_some()));
+}
+
+/// Every operation of a transaction with a token that does not fit, against what is stored and against an open draft.
+async fn mismatching_commits(session: &Session, root: ConversationId) {
+    tx_mismatch(commit(session, async |tx| tx.doc(&LATEST, root).await.map(|_| ())).await);
+    tx_mismatch(commit(session, async |tx| tx.doc(&OTHER_FORK, root).await.map(|_| ())).await);
+    tx_mismatch(commit(session, async |tx| tx.retire_doc(&LATEST, root).await).await);
+    tx_mismatch(commit(session, async |tx| tx.doc_in(&FAMILY, root, "k", &String::new()).await.map(|_| ())).await);
+    let open = commit(session, async |tx| {
+        tx.doc(&AS_OF, root).await?.edit(|note| note.n = 9)?;
+        tx.doc(&LATEST, root).await.map(|_| ())
+    });
+    tx_mismatch(open.await);
+    let open = commit(session, async |tx| {
+        tx.doc(&AS_OF, root).await?;
+        tx.retire_doc(&LATEST, root).await
+    });
+    tx_mismatch(open.await);
+}
+
 async fn s035_a_token_of_other_semantics_rejects(mut world: World) {
-    const LATEST: DocToken<Note, Latest<Current>> = DocToken::new("t.asOf", 1, plain);
-    const OTHER_FORK: DocToken<Note, Rewindable<Initial>> = DocToken::new("t.asOf", 1, plain);
-    const REWINDABLE: DocToken<Note, Rewindable<AsOf>> = DocToken::new("t.current", 1, plain);
-    const FAMILY: FamilyToken<Note, String, Latest<Initial>> = FamilyToken::new("t.asOfFamily", 1, plain_member);
     let root = world.root();
     commit(&world.session, async |tx| {
         tx.doc(&AS_OF, root).await?;
@@ -304,34 +335,8 @@ async fn s035_a_token_of_other_semantics_rejects(mut world: World) {
             world.session.snapshot(&AS_OF, root).await.unwrap();
             world.session.snapshot(&CURRENT, root).await.unwrap();
         }
-        let session = &world.session;
-        mismatch(session.snapshot(&LATEST, root).await);
-        mismatch(session.snapshot(&OTHER_FORK, root).await);
-        mismatch(session.snapshot(&REWINDABLE, root).await);
-        mismatch(session.snapshot_in(&FAMILY, root, "k").await);
-        mismatch(session.snapshot_as_of(&OTHER_FORK, root, entry).await);
-        mismatch(session.snapshot_as_of(&REWINDABLE, root, entry).await);
-        mismatch(session.watch_doc(&LATEST, root).await.map(|watch| watch.is_some()));
-        mismatch(session.document_state(&LATEST, root).await.map(|state| state.is_some()));
-        tx_mismatch(commit(session, async |tx| tx.doc(&LATEST, root).await.map(|_| ())).await);
-        tx_mismatch(commit(session, async |tx| tx.doc(&OTHER_FORK, root).await.map(|_| ())).await);
-        tx_mismatch(commit(session, async |tx| tx.retire_doc(&LATEST, root).await).await);
-        tx_mismatch(commit(session, async |tx| tx.doc_in(&FAMILY, root, "k", &String::new()).await.map(|_| ())).await);
-        // Against a draft that is open with the right token.
-        tx_mismatch(
-            commit(session, async |tx| {
-                tx.doc(&AS_OF, root).await?.edit(|note| note.n = 9)?;
-                tx.doc(&LATEST, root).await.map(|_| ())
-            })
-            .await,
-        );
-        tx_mismatch(
-            commit(session, async |tx| {
-                tx.doc(&AS_OF, root).await?;
-                tx.retire_doc(&LATEST, root).await
-            })
-            .await,
-        );
+        mismatching_reads(&world.session, root, entry).await;
+        mismatching_commits(&world.session, root).await;
     }
     world.step().await;
     assert_eq!(world.session.snapshot(&AS_OF, root).await.unwrap(), Some(Note::new("initial")));
