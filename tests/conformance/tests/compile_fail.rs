@@ -73,17 +73,20 @@ fn package(folder: &Path, here: &Path) {
     fs::copy(here.join("../../Cargo.lock"), folder.join("Cargo.lock")).unwrap();
 }
 
-/// The errors of each program as (code, message).
-type Errors = BTreeMap<String, Vec<(Option<String>, String)>>;
+/// An error's code, where it has one, and its message.
+type Error = (Option<String>, String);
+
+/// The errors of each program.
+type Errors = BTreeMap<String, Vec<Error>>;
 
 /// What a message of cargo says about a program: an error, or with `None` that it was checked.
-fn error_of(message: &Json) -> Option<(String, Option<(Option<String>, String)>)> {
+fn error_of(message: &Json) -> Option<(String, Option<Error>)> {
     let text = |value: &Json| value.as_str().map(|text| text.to_string());
     let program = text(message.get("target")?.get("name")?)?;
     match message.get("message") {
         None => Some((program, None)),
         Some(found) => {
-            let error = text(found.get("level")?)? == "error" && found.get("spans")?.as_array()?.len() > 0;
+            let error = text(found.get("level")?)? == "error" && !found.get("spans")?.as_array()?.is_empty();
             let code = found.get("code").and_then(|code| code.get("code")).and_then(text);
             error.then_some((program, Some((code, text(found.get("message")?)?))))
         }
