@@ -1,0 +1,10 @@
+//! OpenAI Responses: bytes become events that end once, the same in one piece and in two (see `decoding.rs`).
+#![no_main]
+
+mod decoding;
+
+use libfuzzer_sys::fuzz_target;
+use picofleet_models::openai_responses::{API, ResponsesDecoder};
+use picofleet_session::Millis;
+
+fuzz_target!(|input: &[u8]| decoding::check(input, || ResponsesDecoder::new(&decoding::model(API), Millis(7))));
