@@ -1,5 +1,7 @@
 //! The suite on memory, and what only memory has: faults.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use picofleet_storage::conformance::Memory;
 
 picofleet_storage::conformance!(Memory);
