@@ -1,6 +1,7 @@
 //! What the holder of a session's line works with: the head, the id counter, and committed records and documents that are in memory.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use lru::LruCache;
 use picofleet_delta::Tracker;
@@ -20,12 +21,12 @@ pub(crate) struct Line {
     documents: LruCache<DocumentAddress, Loaded>,
     conversations: LruCache<ConversationId, ConversationRecord>,
     tasks: LruCache<TaskId, CachedTask>,
-    submissions: LruCache<SubmissionId, SubmissionRecord>,
+    submissions: LruCache<SubmissionId, Arc<SubmissionRecord>>,
 }
 
 /// A committed task, with its documents where they are known.
 pub(crate) struct CachedTask {
-    pub(crate) record: TaskRecord,
+    pub(crate) record: Arc<TaskRecord>,
     /// All its current documents; `None` until storage was asked. A task that this line created starts with none.
     pub(crate) documents: Option<Vec<DocumentRecord>>,
 }
@@ -91,7 +92,7 @@ impl Line {
         self.tasks.get(&id)
     }
 
-    pub(crate) fn cached_submission(&mut self, id: SubmissionId) -> Option<SubmissionRecord> {
+    pub(crate) fn cached_submission(&mut self, id: SubmissionId) -> Option<Arc<SubmissionRecord>> {
         self.submissions.get(&id).cloned()
     }
 
@@ -99,7 +100,7 @@ impl Line {
         self.conversations.put(record.id, record);
     }
 
-    pub(crate) fn keep_task(&mut self, record: TaskRecord, documents: Option<Vec<DocumentRecord>>) {
+    pub(crate) fn keep_task(&mut self, record: Arc<TaskRecord>, documents: Option<Vec<DocumentRecord>>) {
         self.tasks.put(record.id, CachedTask { record, documents });
     }
 
@@ -117,7 +118,7 @@ impl Line {
         }
     }
 
-    pub(crate) fn keep_submission(&mut self, record: SubmissionRecord) {
+    pub(crate) fn keep_submission(&mut self, record: Arc<SubmissionRecord>) {
         self.submissions.put(record.id, record);
     }
 

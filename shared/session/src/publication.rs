@@ -22,13 +22,13 @@ pub struct Publication {
     /// New conversations.
     pub conversations: Vec<ConversationRecord>,
     /// New entries, in the order of their ids.
-    pub entries: Vec<EntryRecord>,
+    pub entries: Vec<Arc<EntryRecord>>,
     /// New and replaced tasks.
-    pub tasks: Vec<TaskRecord>,
+    pub tasks: Vec<Arc<TaskRecord>>,
     /// What tasks keep of their invocations.
     pub invocations: Vec<InvocationRow>,
     /// New and replaced submissions.
-    pub submissions: Vec<SubmissionRecord>,
+    pub submissions: Vec<Arc<SubmissionRecord>>,
     /// Documents.
     pub documents: Vec<DocumentChange>,
 }

@@ -119,8 +119,8 @@ fn step(next_id: i64) -> Vec<Write> {
     };
     let ops: Vec<Op> = ops_from_json(&Json::parse(br#"[["a",["text"],"twenty characters ok"]]"#).expect("JSON")).expect("operations");
     vec![
-        Write::Entry(Box::new(entry)),
-        Write::Task(Box::new(task)),
+        Write::Entry(Arc::new(entry)),
+        Write::Task(Arc::new(task)),
         Write::DocumentChange { id: Id::new(2).expect("an id"), content: DocumentContent::Delta { version: 1, ops: ops.into() } },
     ]
 }

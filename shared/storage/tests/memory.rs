@@ -1,6 +1,6 @@
 //! The suite on memory, and what only memory has: faults.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use picofleet_storage::conformance::Memory;
 

@@ -1,6 +1,7 @@
 //! The documents, entries and tasks of the cases.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use picofleet_delta::{Json, Op, ops_to_json};
 use picofleet_session::message::{
@@ -141,7 +142,7 @@ pub async fn commit<R>(session: &Session, change: impl AsyncFnOnce(&Tx) -> Resul
 
 /// Appends one entry in one commit.
 pub async fn append(session: &Session, conversation: ConversationId, entry: EntryDraft) -> EntryRecord {
-    commit(session, async |tx| tx.append_entry(conversation, entry).await).await.unwrap()
+    Arc::unwrap_or_clone(commit(session, async |tx| tx.append_entry(conversation, entry).await).await.unwrap())
 }
 
 /// Appends one entry without content in one commit.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use picofleet_delta::Json;
@@ -45,19 +46,19 @@ pub struct Commit {
 }
 
 /// One write of a commit (section 10). Content is applied before retirement, and copies read the state before the batch,
-/// whatever the order.
+/// whatever the order. Records are shared with the session that sends them.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Write {
     /// A new conversation.
     Conversation(ConversationRecord),
     /// A new entry.
-    Entry(Box<EntryRecord>),
+    Entry(Arc<EntryRecord>),
     /// A new task, or the replacement of one.
-    Task(Box<TaskRecord>),
+    Task(Arc<TaskRecord>),
     /// What a task keeps of its invocation; the task is in the same commit or older (`protocol.md` 3).
     Invocation(Box<InvocationRow>),
     /// A new submission, or the replacement of one.
-    Submission(Box<SubmissionRecord>),
+    Submission(Arc<SubmissionRecord>),
     /// A new incarnation with its first base.
     DocumentCreate {
         /// What it is.

@@ -237,10 +237,10 @@ impl Prepared {
         let staged = &self.staged;
         let mut writes: Vec<Write> = Vec::new();
         writes.extend(staged.conversations.values().cloned().map(Write::Conversation));
-        writes.extend(staged.entries.iter().cloned().map(|entry| Write::Entry(Box::new(entry))));
-        writes.extend(staged.tasks.values().map(|task| Write::Task(Box::new(task.record.clone()))));
+        writes.extend(staged.entries.iter().cloned().map(Write::Entry));
+        writes.extend(staged.tasks.values().map(|task| Write::Task(Arc::clone(&task.record))));
         writes.extend(staged.invocations.values().cloned().map(|row| Write::Invocation(Box::new(row))));
-        writes.extend(staged.submissions.values().cloned().map(|record| Write::Submission(Box::new(record))));
+        writes.extend(staged.submissions.values().cloned().map(Write::Submission));
         writes.extend(self.documents.iter().filter_map(Document::write));
         writes.extend(staged.copies.values().cloned().map(Write::DocumentCopy));
         writes.extend(self.documents.iter().filter(|document| document.retired).map(|document| Write::DocumentRetire(document.create.id)));
@@ -269,10 +269,10 @@ impl Prepared {
         for task in staged.tasks.values() {
             let known =
                 if task.created { Some(Vec::new()) } else { line.cached_task(task.record.id).and_then(|task| task.documents.clone()) };
-            line.keep_task(task.record.clone(), known);
+            line.keep_task(Arc::clone(&task.record), known);
         }
         for record in staged.submissions.values() {
-            line.keep_submission(record.clone());
+            line.keep_submission(Arc::clone(record));
         }
         for record in &staged.retired {
             line.forget_document(&record.create.address());

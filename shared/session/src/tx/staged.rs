@@ -1,6 +1,7 @@
 //! What a transaction wants to write to tables, and the candidate records that follow from it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::storage::{DocumentCopy, OutboxRow, RequestRow};
 use crate::{
@@ -14,10 +15,10 @@ pub(super) struct Staged {
     /// A table was written: tables can't be read any more (section 4).
     pub(super) written: bool,
     pub(super) conversations: BTreeMap<ConversationId, ConversationRecord>,
-    pub(super) entries: Vec<EntryRecord>,
+    pub(super) entries: Vec<Arc<EntryRecord>>,
     pub(super) tasks: BTreeMap<TaskId, StagedTask>,
     pub(super) invocations: BTreeMap<TaskId, InvocationRow>,
-    pub(super) submissions: BTreeMap<SubmissionId, SubmissionRecord>,
+    pub(super) submissions: BTreeMap<SubmissionId, Arc<SubmissionRecord>>,
     /// Copies that forks make, by the address in the child. A typed access takes one out.
     pub(super) copies: BTreeMap<DocumentAddress, DocumentCopy>,
     /// The documents that forks copy, with the address in the child; they can't be written here (section 3.7).
@@ -35,6 +36,6 @@ pub(super) struct Staged {
 
 /// A task that the transaction creates or replaces.
 pub(super) struct StagedTask {
-    pub(super) record: TaskRecord,
+    pub(super) record: Arc<TaskRecord>,
     pub(super) created: bool,
 }

@@ -1,5 +1,7 @@
 //! Tables: conversations, entries, tasks, submissions.
 
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
 
 use super::Tx;
@@ -84,7 +86,7 @@ impl Tx {
     /// [`TxError::ReadAfterWrite`], [`TxError::Read`].
     pub async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>, TxError> {
         self.readable()?;
-        self.candidate_task(id).await
+        Ok(self.candidate_task(id).await?.map(Arc::unwrap_or_clone))
     }
 
     /// Tasks in ascending order of their ids.
@@ -102,7 +104,7 @@ impl Tx {
     /// [`TxError::ReadAfterWrite`], [`TxError::Read`].
     pub async fn submission(&self, id: SubmissionId) -> Result<Option<SubmissionRecord>, TxError> {
         self.readable()?;
-        self.candidate_submission(id).await
+        Ok(self.candidate_submission(id).await?.map(Arc::unwrap_or_clone))
     }
 
     /// The submission that has the caller's key in a conversation.
@@ -165,13 +167,13 @@ impl Tx {
     ///
     /// # Errors
     /// [`Violation::UnknownConversation`].
-    pub async fn append_entry(&self, conversation: ConversationId, entry: EntryDraft) -> Result<EntryRecord, TxError> {
+    pub async fn append_entry(&self, conversation: ConversationId, entry: EntryDraft) -> Result<Arc<EntryRecord>, TxError> {
         self.existing_conversation(conversation).await?;
         let mut state = self.state();
         let id = state.line.mint()?;
-        let record = entry.into_record(id, conversation, self.bound.task);
+        let record = Arc::new(entry.into_record(id, conversation, self.bound.task));
         state.staged.written = true;
-        state.staged.entries.push(record.clone());
+        state.staged.entries.push(Arc::clone(&record));
         Ok(record)
     }
 
@@ -208,7 +210,7 @@ impl Tx {
         };
         state.staged.written = true;
         state.staged.owners.extend(owner);
-        state.staged.tasks.insert(id, StagedTask { record, created: true });
+        state.staged.tasks.insert(id, StagedTask { record: Arc::new(record), created: true });
         Ok(id)
     }
 
@@ -238,7 +240,7 @@ impl Tx {
         let mut state = self.state();
         state.staged.written = true;
         let created = state.staged.tasks.get(&task).is_some_and(|staged| staged.created);
-        state.staged.tasks.insert(task, StagedTask { record, created });
+        state.staged.tasks.insert(task, StagedTask { record: Arc::new(record), created });
         Ok(())
     }
 
@@ -269,12 +271,12 @@ impl Tx {
         conversation: ConversationId,
         request_id: Option<String>,
         submission: SubmissionState,
-    ) -> Result<SubmissionRecord, TxError> {
+    ) -> Result<Arc<SubmissionRecord>, TxError> {
         self.existing_conversation(conversation).await?;
         let mut state = self.state();
         let id = state.line.mint()?;
-        let record = SubmissionRecord { id, conversation_id: conversation, request_id, state: submission };
-        state.staged.put_submission(record.clone());
+        let record = Arc::new(SubmissionRecord { id, conversation_id: conversation, request_id, state: submission });
+        state.staged.put_submission(Arc::clone(&record));
         Ok(record)
     }
 
@@ -285,7 +287,7 @@ impl Tx {
     pub async fn place_submission(&self, id: SubmissionId, entry: EntryId) -> Result<(), TxError> {
         let record = self.candidate_submission(id).await?.ok_or(Violation::UnknownSubmission { submission: id })?;
         let placed = record.place(entry).ok_or(Violation::NotQueued { submission: id })?;
-        self.state().staged.put_submission(placed);
+        self.state().staged.put_submission(Arc::new(placed));
         Ok(())
     }
 
@@ -296,8 +298,8 @@ impl Tx {
     pub async fn settle_submission(&self, id: SubmissionId, settlement: Settlement) -> Result<(), TxError> {
         let record = self.candidate_submission(id).await?.ok_or(Violation::UnknownSubmission { submission: id })?;
         let settled = record.settle(settlement).ok_or(Violation::NotPlacedInput { submission: id })?;
-        if settled != record {
-            self.state().staged.put_submission(settled);
+        if settled != *record {
+            self.state().staged.put_submission(Arc::new(settled));
         }
         Ok(())
     }
@@ -339,24 +341,24 @@ impl Tx {
         self.candidate_conversation(id).await?.ok_or_else(|| Violation::UnknownConversation { conversation: id }.into())
     }
 
-    pub(super) async fn candidate_task(&self, id: TaskId) -> Result<Option<TaskRecord>, TxError> {
+    pub(super) async fn candidate_task(&self, id: TaskId) -> Result<Option<Arc<TaskRecord>>, TxError> {
         {
             let mut state = self.state();
             if let Some(staged) = state.staged.tasks.get(&id) {
-                return Ok(Some(staged.record.clone()));
+                return Ok(Some(Arc::clone(&staged.record)));
             }
             if let Some(cached) = state.line.cached_task(id) {
-                return Ok(Some(cached.record.clone()));
+                return Ok(Some(Arc::clone(&cached.record)));
             }
         }
-        let record = self.store.task(id).await?;
+        let record = self.store.task(id).await?.map(Arc::new);
         if let Some(record) = &record {
-            self.state().line.keep_task(record.clone(), None);
+            self.state().line.keep_task(Arc::clone(record), None);
         }
         Ok(record)
     }
 
-    async fn candidate_submission(&self, id: SubmissionId) -> Result<Option<SubmissionRecord>, TxError> {
+    async fn candidate_submission(&self, id: SubmissionId) -> Result<Option<Arc<SubmissionRecord>>, TxError> {
         {
             let mut state = self.state();
             let found = state.staged.submissions.get(&id).cloned().or_else(|| state.line.cached_submission(id));
@@ -364,9 +366,9 @@ impl Tx {
                 return Ok(found);
             }
         }
-        let record = self.store.submission(id).await?;
+        let record = self.store.submission(id).await?.map(Arc::new);
         if let Some(record) = &record {
-            self.state().line.keep_submission(record.clone());
+            self.state().line.keep_submission(Arc::clone(record));
         }
         Ok(record)
     }
@@ -379,7 +381,7 @@ impl super::staged::Staged {
         record
     }
 
-    fn put_submission(&mut self, record: SubmissionRecord) {
+    fn put_submission(&mut self, record: Arc<SubmissionRecord>) {
         self.written = true;
         self.submissions.insert(record.id, record);
     }

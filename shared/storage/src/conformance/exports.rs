@@ -26,7 +26,7 @@ async fn filled(world: &mut World) {
     let row = InvocationRow { task_id: tid(t), invocation, number: 3, digest: Some("d".to_owned()), answer: Some(json("null")) };
     world
         .ok(vec![
-            Write::Entry(Box::new(EntryRecord { data: Some(data), ..entry_record(e1, 1) })),
+            Write::Entry(Arc::new(EntryRecord { data: Some(data), ..entry_record(e1, 1) })),
             marker(e2, 1, e1),
             put_task(&task(t, pending())),
             Write::Invocation(Box::new(row)),

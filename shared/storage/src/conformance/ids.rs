@@ -1,5 +1,7 @@
 //! Who owns an id, and what a stored value is.
 
+use std::sync::Arc;
+
 use picofleet_delta::{Op, Segment, apply};
 use picofleet_session::storage::{Commit, Rejection, StorageError, Write};
 use picofleet_session::{CommitToken, EntryRecord, FIRST_MINTED_ID, ID_MAX, SubmissionState, TaskState, WriteState};
@@ -27,11 +29,12 @@ pub async fn s004_what_was_committed_is_a_copy(mut world: World) {
     let record = task(t, pending());
     let state = SubmissionState::Write(WriteState::Unanswered { reason: "no".to_owned(), detail: Some(json(r#"{"d":1}"#)) });
     let submission = picofleet_session::SubmissionRecord { state, ..passive(s, 1) };
-    let writes = vec![Write::Entry(Box::new(entry.clone())), put_task(&record), put_submission(&submission)];
+    let writes = vec![Write::Entry(Arc::new(entry.clone())), put_task(&record), put_submission(&submission)];
     let mut kept = writes.clone();
     world.ok(writes).await;
     let [Write::Entry(mutated), ..] = &mut kept[..] else { unreachable!() };
     let change = [Op::Set(vec![Segment::from("a"), Segment::from(0)], json("2"))];
+    let mutated = Arc::make_mut(mutated);
     mutated.data = mutated.data.take().map(|data| apply(Some(&data), &change).unwrap());
     assert_ne!(mutated.data, entry.data);
     let line = world.line().await;
@@ -160,7 +163,7 @@ pub async fn x001_every_key_of_an_object_is_a_plain_key(mut world: World) {
     world.root().await;
     let id = world.mint();
     let data = json(r#"{"__proto__":{"polluted":true},"constructor":[1,2],"toString":"text"}"#);
-    world.ok(vec![Write::Entry(Box::new(EntryRecord { data: Some(data.clone()), ..entry_record(id, 1) }))]).await;
+    world.ok(vec![Write::Entry(Arc::new(EntryRecord { data: Some(data.clone()), ..entry_record(id, 1) }))]).await;
     let stored = world.line().await.entry(None, eid(id)).await.unwrap().unwrap().0.data.unwrap();
     assert_eq!(stored.to_string(), data.to_string());
 }

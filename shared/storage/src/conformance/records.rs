@@ -1,5 +1,7 @@
 //! Records and writes for the cases, by plain numbers.
 
+use std::sync::Arc;
+
 use picofleet_delta::{Json, Op, Segment};
 use picofleet_session::storage::{Cursor, DocumentCopy, EntryQuery, Fut, Page, SessionReader, Write};
 use picofleet_session::{
@@ -82,13 +84,13 @@ pub fn entry_record(id: i64, conversation: i64) -> EntryRecord {
 /// An entry without data or head.
 #[must_use]
 pub fn entry(id: i64, conversation: i64) -> Write {
-    Write::Entry(Box::new(entry_record(id, conversation)))
+    Write::Entry(Arc::new(entry_record(id, conversation)))
 }
 
 /// An entry with a head.
 #[must_use]
 pub fn marker(id: i64, conversation: i64, head: i64) -> Write {
-    Write::Entry(Box::new(EntryRecord { head: Some(eid(head)), ..entry_record(id, conversation) }))
+    Write::Entry(Arc::new(EntryRecord { head: Some(eid(head)), ..entry_record(id, conversation) }))
 }
 
 /// A task of the root conversation.
@@ -126,7 +128,7 @@ pub fn completed() -> TaskOutcome {
 /// The write of a task.
 #[must_use]
 pub fn put_task(record: &TaskRecord) -> Write {
-    Write::Task(Box::new(record.clone()))
+    Write::Task(Arc::new(record.clone()))
 }
 
 /// A queued input.
@@ -149,7 +151,7 @@ pub fn passive(id: i64, conversation: i64) -> SubmissionRecord {
 /// The write of a submission.
 #[must_use]
 pub fn put_submission(record: &SubmissionRecord) -> Write {
-    Write::Submission(Box::new(record.clone()))
+    Write::Submission(Arc::new(record.clone()))
 }
 
 /// In a conversation, with every value kept and copied as of the fork point.

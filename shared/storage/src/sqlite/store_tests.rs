@@ -1,6 +1,6 @@
 //! What only this backend has: its thread, its queue, its log.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -39,7 +39,7 @@ fn root() -> Write {
 }
 
 fn entry(id: i64, length: usize) -> Write {
-    Write::Entry(Box::new(EntryRecord {
+    Write::Entry(Arc::new(EntryRecord {
         id: Id::new(id).unwrap(),
         conversation_id: ROOT_CONVERSATION_ID,
         kind: "note".to_owned(),

@@ -1,5 +1,7 @@
 //! Programs in small numbers, so that they shrink, and what they become on a session.
 
+use std::sync::Arc;
+
 use picofleet_delta::{Json, Op, Segment};
 use picofleet_session::storage::{Commit, DocumentCopy, Head, OutboxRow, RequestRow, Write};
 use picofleet_session::{
@@ -175,7 +177,7 @@ impl Known {
                 self.entries.push(id);
                 let head = head.map(|choice| eid(pick(&before.entries, choice).copied().unwrap_or(id)));
                 let data = (id % 2 == 0).then(|| Json::from(id));
-                Write::Entry(Box::new(EntryRecord { head, data, ..entry_record(id, *pick(&before.conversations, *conversation)?) }))
+                Write::Entry(Arc::new(EntryRecord { head, data, ..entry_record(id, *pick(&before.conversations, *conversation)?) }))
             }
             Command::Task { .. } => self.task(before, command)?,
             Command::Invocation { task, number } => {

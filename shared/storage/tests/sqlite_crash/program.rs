@@ -91,7 +91,7 @@ fn step(n: i64, id: i64) -> Vec<Write> {
     };
     let request = RequestRow { key: format!("key {n}"), digest: "d".to_owned(), answer: Json::from(n), at: NOW };
     let mut writes = vec![
-        Write::Entry(Box::new(entry)),
+        Write::Entry(Arc::new(entry)),
         put_task(&record),
         Write::Invocation(Box::new(invocation)),
         Write::Request(Box::new(request)),

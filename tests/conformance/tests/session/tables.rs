@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use picofleet_conformance::World;
 use picofleet_conformance::documents::{
-    AS_OF, IN_SESSION, IN_TASK, Note, append_plain, child, commit, completed, json, put_state, task, task_record,
+    AS_OF, IN_SESSION, IN_TASK, Note, append, append_plain, child, commit, completed, json, put_state, task, task_record,
 };
 use picofleet_delta::Json;
-use picofleet_session::storage::{ConversationQuery, EntryQuery, SubmissionQuery, TaskQuery};
+use picofleet_session::storage::{ConversationQuery, EntryQuery, SubmissionQuery, TaskQuery, Write};
 use picofleet_session::{
     Bound, CommitError, ConversationId, ConversationOwner, ConversationOwnership, DraftHead, EntryDraft, EntryId, EntryKind, InputState,
     Session, Settlement, SubmissionId, SubmissionRecord, SubmissionState, SubmissionStatus, TaskCreate, TaskId, TaskRecord, TaskState, Tx,
@@ -38,7 +38,7 @@ async fn new_task(session: &Session, conversation: ConversationId) -> TaskId {
 }
 
 async fn submission(session: &Session, conversation: ConversationId, state: SubmissionState) -> SubmissionRecord {
-    commit(session, async |tx| tx.create_submission(conversation, None, state).await).await.unwrap()
+    Arc::unwrap_or_clone(commit(session, async |tx| tx.create_submission(conversation, None, state).await).await.unwrap())
 }
 
 const QUEUED_INPUT: SubmissionState = SubmissionState::Input(InputState::Queued);
@@ -139,9 +139,8 @@ async fn s052_tables_are_read_before_they_are_written(mut world: World) {
 async fn s052_reads_show_what_is_committed(mut world: World) {
     const TEXT: EntryKind<String> = EntryKind::new("t.text");
     let root = world.root();
-    let entry = commit(&world.session, async |tx| tx.append_entry(root, EntryDraft::new("t.text").data("hello")).await).await.unwrap();
-    let marker =
-        commit(&world.session, async |tx| tx.append_entry(root, EntryDraft::new("t.head").head(DraftHead::Itself)).await).await.unwrap();
+    let entry = append(&world.session, root, EntryDraft::new("t.text").data("hello")).await;
+    let marker = append(&world.session, root, EntryDraft::new("t.head").head(DraftHead::Itself)).await;
     let keyed = commit(&world.session, async |tx| tx.create_submission(root, Some("r".to_owned()), QUEUED_INPUT).await).await.unwrap();
     let id = new_task(&world.session, root).await;
     world.step().await;
@@ -151,8 +150,8 @@ async fn s052_reads_show_what_is_committed(mut world: World) {
         assert_eq!(tx.entry_as(&TEXT, marker.id).await?, None, "of another kind");
         assert_eq!(tx.entry_as(&TEXT, EntryId::new(9_999).unwrap()).await?, None);
         assert_eq!(tx.latest_head_marker(root).await?, Some(marker.clone()));
-        assert_eq!(tx.submission_by_request(root, "r").await?.as_ref(), Some(&keyed));
-        assert_eq!(tx.submission(keyed.id).await?.as_ref(), Some(&keyed));
+        assert_eq!(tx.submission_by_request(root, "r").await?.as_ref(), Some(&*keyed));
+        assert_eq!(tx.submission(keyed.id).await?.as_ref(), Some(&*keyed));
         assert_eq!(tx.task(id).await?.map(|task| task.state), Some(TaskState::Pending { checkpoint: json(r#"{"phase":"start"}"#) }));
         let page = tx.scan_entries(EntryQuery::all(root), 1, None).await?;
         assert_eq!(page.items, std::slice::from_ref(&marker));
@@ -245,7 +244,7 @@ async fn s054_what_a_commit_is_bound_to(mut world: World) {
     assert_eq!(task_record(&world.session, plain).await.unwrap().conversation_id, other);
     assert_eq!(task_record(&world.session, owned).await.unwrap().conversation_id, root);
     assert_eq!(entry.by_task_id, Some(owner));
-    assert_eq!(commit(&world.session, async |tx| tx.entry(entry.id).await).await.unwrap(), Some(entry));
+    assert_eq!(commit(&world.session, async |tx| tx.entry(entry.id).await).await.unwrap().as_ref(), Some(&*entry));
     assert_eq!(append_plain(&world.session, root).await.by_task_id, None);
 }
 
@@ -422,6 +421,13 @@ async fn x025_listeners_see_each_complete_commit_on_the_line(world: World) {
     assert_eq!(publication.session, world.session.id());
     assert_eq!(publication.conversations, [conversation]);
     assert_eq!(publication.entries, entries);
+    // One record from the transaction to storage and to whoever listens.
+    let written = world.probe.writes();
+    let written: Vec<_> = written.iter().filter_map(|write| if let Write::Entry(entry) = write { Some(entry) } else { None }).collect();
+    assert_eq!(written.len(), entries.len());
+    for ((published, made), written) in publication.entries.iter().zip(&entries).zip(written) {
+        assert!(Arc::ptr_eq(published, made) && Arc::ptr_eq(published, written), "an entry was copied");
+    }
     assert_eq!(publication.tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [id]);
     assert_eq!(publication.submissions.iter().map(|record| record.id).collect::<Vec<_>>(), [queued]);
     assert_eq!(publication.documents.len(), 1);
@@ -533,7 +539,7 @@ async fn x027_placement(mut world: World) {
     let first = create().await.unwrap();
     let second = create().await;
     assert!(matches!(second, Err(CommitError::Rejected(_))), "{second:?}");
-    assert_eq!(status(&world.session, first.id).await, first);
+    assert_eq!(status(&world.session, first.id).await, *first);
 }
 
 async fn x027_the_root_is_made_once(mut world: World) {
