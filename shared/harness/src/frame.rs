@@ -1,6 +1,7 @@
 //! What subscribers of one conversation see of a commit (`design.md` 8): made from the publication, applied by the subscriber.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use picofleet_session::{
     ConversationId, DocumentScope, EntryRecord, Json, Publication, SubmissionRecord, TaskRecord, ValueChange, apply, ops_from_json,
@@ -18,11 +19,11 @@ pub struct Frame {
     /// The conversation's frame before it; another one than the subscriber has means that something is missing.
     pub previous: Option<Point>,
     /// New entries.
-    pub entries: Vec<EntryRecord>,
+    pub entries: Vec<Arc<EntryRecord>>,
     /// Submissions that changed.
-    pub submissions: Vec<SubmissionRecord>,
+    pub submissions: Vec<Arc<SubmissionRecord>>,
     /// Tasks of the conversation that changed.
-    pub tasks: Vec<TaskRecord>,
+    pub tasks: Vec<Arc<TaskRecord>>,
     /// Documents by kind; families are not part of a frame.
     pub documents: Vec<(String, DocumentFrame)>,
 }

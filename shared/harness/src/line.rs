@@ -212,7 +212,7 @@ impl State {
                     self.tree.outcomes.insert(task.id, outcome.clone());
                 }
             } else {
-                self.tree.live.insert(task.id, task.clone());
+                self.tree.live.insert(task.id, picofleet_session::TaskRecord::clone(task));
             }
         }
         self.forget();

@@ -95,7 +95,9 @@ impl SessionLine {
             None => not_found("conversation", conversation.get()),
             Some(Admission::Admitted(record) | Admission::Existing(record)) => {
                 // An admission may settle in its own commit: what is stored is what counts.
-                Answer::Value(json(Some(&self.session().store().submission(record.id).await?.unwrap_or(record))))
+                Answer::Value(json(Some(
+                    &self.session().store().submission(record.id).await?.unwrap_or_else(|| SubmissionRecord::clone(&record)),
+                )))
             }
             Some(Admission::Busy) => Answer::Failed(HostFailure::Busy(conversation)),
             Some(Admission::Full) => Answer::Failed(HostFailure::InboxFull(conversation)),

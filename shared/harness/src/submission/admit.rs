@@ -1,5 +1,7 @@
 //! Admission, and withdrawal of what was queued.
 
+use std::sync::Arc;
+
 use picofleet_session::{
     ConversationId, DraftHead, EntryDraft, InputState, SubmissionId, SubmissionRecord, SubmissionState, Tx, TxError, WriteState,
 };
@@ -15,9 +17,9 @@ use crate::live::LIVE;
 #[derive(Clone, PartialEq, Debug)]
 pub enum Admission {
     /// Admitted, with the record as the commit left it.
-    Admitted(SubmissionRecord),
+    Admitted(Arc<SubmissionRecord>),
     /// The key names a submission that was admitted before.
-    Existing(SubmissionRecord),
+    Existing(Arc<SubmissionRecord>),
     /// The conversation is busy and the input does not want to wait: nothing was written.
     Busy,
     /// The key names a submission of the other type: nothing was written.
@@ -39,7 +41,7 @@ pub async fn admit(tx: &Tx, conversation: ConversationId, draft: SubmissionDraft
             (&existing.state, &draft.body),
             (SubmissionState::Input(_), SubmissionBody::Input { .. }) | (SubmissionState::Write(_), SubmissionBody::Write { .. })
         );
-        return Ok(if same { Admission::Existing(existing) } else { Admission::OtherType });
+        return Ok(if same { Admission::Existing(Arc::new(existing)) } else { Admission::OtherType });
     }
     let facts = Facts::read(tx, conversation).await?;
     let busy = tx.doc(&LIVE, conversation).await?.draft.key("run").get().is_some();
@@ -78,7 +80,7 @@ async fn place_write(
     key: Option<String>,
     entry: EntryDraft,
     facts: &Facts,
-) -> Result<SubmissionRecord, TxError> {
+) -> Result<Arc<SubmissionRecord>, TxError> {
     let stale = match (entry.head, facts.active_from) {
         (Some(DraftHead::Entry(target)), Some(start)) => target < start,
         _ => false,
@@ -91,7 +93,7 @@ async fn place_write(
     tx.create_submission(conversation, key, SubmissionState::Write(state)).await
 }
 
-async fn queue(tx: &Tx, conversation: ConversationId, key: Option<String>, body: SubmissionBody) -> Result<SubmissionRecord, TxError> {
+async fn queue(tx: &Tx, conversation: ConversationId, key: Option<String>, body: SubmissionBody) -> Result<Arc<SubmissionRecord>, TxError> {
     let state = match &body {
         SubmissionBody::Input { .. } => SubmissionState::Input(InputState::Queued),
         SubmissionBody::Write { .. } => SubmissionState::Write(WriteState::Queued),

@@ -248,7 +248,7 @@ impl Tx {
     /// judged on candidate records (section 5.5).
     #[must_use]
     pub fn staged_tasks(&self) -> Vec<TaskRecord> {
-        self.state().staged.tasks.values().map(|task| task.record.clone()).collect()
+        self.state().staged.tasks.values().map(|task| TaskRecord::clone(&task.record)).collect()
     }
 
     /// The conversations that the transaction makes.
