@@ -140,8 +140,8 @@ pub enum OpenError {
     Storage(#[from] StorageError),
 }
 
-/// A session ended because its storage failed and what is stored can't be told (invariant 8), or because a listener of
-/// commits panicked. Open it again to go on.
+/// A session ended because its storage failed and what is stored can't be told (invariant 8), or because a listener of commits panicked.
+/// Open it again to go on.
 ///
 /// A report also says so of a session that another owner has; then the cause is [`StorageError::Fenced`], nothing of the refused commit
 /// was written, and callers get [`CommitError::NotOwner`].

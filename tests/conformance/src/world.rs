@@ -155,3 +155,18 @@ pub async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let came = tokio::time::timeout(PATIENCE, looking).await;
     assert!(came.is_ok(), "{what} did not come true");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slow disk takes longer than many turns of the runtime.
+    #[test]
+    fn a_condition_may_take_its_time() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let begun = tokio::time::Instant::now();
+            wait_for("a slow condition", || begun.elapsed() > Duration::from_millis(200)).await;
+        });
+    }
+}

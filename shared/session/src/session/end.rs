@@ -65,23 +65,27 @@ impl Inner {
         if self.is_held() {
             return Err(CloseError::Nested);
         }
+        let mut orderly = false;
         let ended = {
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            ended.get_or_insert_with(|| self.begin_end(ending)).clone()
+            let begin = || {
+                // One that has failed, or has lost its line, has ended for everybody already and only gives the line back.
+                orderly = self.seal(ending.admission());
+                self.give_back(orderly)
+            };
+            ended.get_or_insert_with(begin).clone()
         };
-        ended.await
-    }
-
-    /// Seals admission and leaves the rest to a task.
-    fn begin_end(self: &Arc<Self>, ending: Ending) -> Ended {
-        // One that has failed, or has lost its line, has ended for everybody already and only gives the line back.
-        let orderly = self.seal(ending.admission());
         if orderly {
             self.observers.end_all(&ending.watches());
             if !self.closes.call(&()) {
                 tracing::error!(session = %self.id, "a listener of the session's end panicked");
             }
         }
+        ended.await
+    }
+
+    /// Lets a task end what goes on and give the line back.
+    fn give_back(self: &Arc<Self>, orderly: bool) -> Ended {
         let inner = Arc::clone(self);
         let finished = tokio::spawn(async move { inner.finish_end(orderly).await });
         let stopped = |stopped| Err(CloseError::Storage(StorageError::failed("close session", stopped)));
