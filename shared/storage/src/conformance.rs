@@ -2,7 +2,7 @@
 //!
 //! A backend's test file says what it is and takes all cases:
 //!
-//! ```ignore
+//! ```text
 //! struct Mine;
 //! impl picofleet_storage::conformance::Backend for Mine { /* open, reopen */ }
 //! picofleet_storage::conformance!(Mine);
