@@ -182,6 +182,7 @@ impl Store for MemoryStore {
 }
 
 fn create(state: &mut State, session: SessionCreate) -> Result<Created, StorageError> {
+    crate::rules::creatable(&session)?;
     let SessionCreate { id, tenant, key, metadata, at } = session;
     if state.tombstones.contains(id) {
         return Err(Rejection::SessionDeleted { session: id }.into());

@@ -11,8 +11,8 @@ mod import;
 mod page;
 mod replay;
 
-use picofleet_session::storage::{Batch, Commit, Head, Rejection, StorageError, Write};
-use picofleet_session::{ConversationRecord, EntryRecord, InvocationRow, SessionId, SubmissionRecord, SubmissionState, TaskRecord};
+use picofleet_session::storage::{Batch, Commit, Head, Rejection, SessionCreate, StorageError, Write};
+use picofleet_session::{ConversationRecord, EntryRecord, InvocationRow, Json, SessionId, SubmissionRecord, SubmissionState, TaskRecord};
 
 use crate::tables::{Found, SubmissionIdentity, Tables, TaskIdentity};
 
@@ -61,8 +61,14 @@ fn apply_commit(tables: &mut impl Tables, head: &Head, commit: &Commit) -> Found
             Write::Entry(entry) => put_entry(tables, &mut ids, &next, entry)?,
             Write::Task(record) => put_task(tables, &mut ids, record)?,
             Write::Submission(record) => put_submission(tables, &mut ids, record)?,
-            Write::Request(row) => tables.put_request(row)?,
-            Write::Outbox(row) => tables.put_outbox(row)?,
+            Write::Request(row) => {
+                readable_again("the answer to a request", &row.answer)?;
+                tables.put_request(row)?;
+            }
+            Write::Outbox(row) => {
+                readable_again("a notice", &row.body)?;
+                tables.put_outbox(row)?;
+            }
             Write::Wake(at) => tables.put_wake(*at)?,
             Write::Invocation(_)
             | Write::DocumentCreate { .. }
@@ -79,6 +85,19 @@ fn apply_commit(tables: &mut impl Tables, head: &Head, commit: &Commit) -> Found
     documents.apply(tables, &mut ids)?;
     tables.put_commit(&next)?;
     Ok(next)
+}
+
+/// Refuses what could be written and not be read again: a value that nests too deep, which only its constructors can make.
+pub(crate) fn readable_again(what: &str, value: &Json) -> Result<(), Rejection> {
+    Json::from_serde(value).map(|_| ()).map_err(|error| Rejection::Malformed(format!("{what} can't be stored: {error}")))
+}
+
+/// Refuses a session whose metadata is no object or could not be read again.
+pub(crate) fn creatable(session: &SessionCreate) -> Result<(), Rejection> {
+    if session.metadata.as_object().is_none() {
+        return Err(Rejection::Malformed("the metadata of a session is a JSON object".to_owned()));
+    }
+    readable_again("the metadata of a session", &session.metadata)
 }
 
 fn put_conversation(tables: &mut impl Tables, ids: &mut Ids, record: &ConversationRecord) -> Found<()> {

@@ -50,7 +50,7 @@ use picofleet_session::storage::{
 use picofleet_session::{Id, Millis, PartitionCount, SessionId, SubmissionId};
 use rusqlite::Connection;
 
-use crate::rules::read_cursor;
+use crate::rules::{creatable, read_cursor};
 use errors::Place;
 use export::Exports;
 use lock::Lock;
@@ -226,6 +226,7 @@ impl Store for SqliteStore {
 
     fn create(&self, session: SessionCreate) -> Fut<'_, Created> {
         Box::pin(async move {
+            creatable(&session)?;
             let text = session.metadata.to_string();
             self.queue()?.sized(text.len(), move |tx| admin::create(tx, &session, &text)).await
         })

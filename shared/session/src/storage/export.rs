@@ -139,18 +139,20 @@ impl ExportLine {
     /// A text that says which record can't be written.
     pub fn to_text(&self) -> Result<Vec<u8>, String> {
         let (kind, record, extra) = match self {
-            Self::Session(session) => ("session", Json::from_serde(session), None),
-            Self::Conversation(record) => ("conversation", Json::from_serde(record), None),
-            Self::Entry { seq, entry } => ("entry", Json::from_serde(&**entry), Some(("seq", Json::from(seq.0)))),
+            Self::Session(session) => ("session", Json::from_serde_envelope(session), None),
+            Self::Conversation(record) => ("conversation", Json::from_serde_envelope(record), None),
+            Self::Entry { seq, entry } => ("entry", Json::from_serde_envelope(&**entry), Some(("seq", Json::from(seq.0)))),
             Self::Task { task, invocation } => {
-                let extra = invocation.as_ref().map(Json::from_serde).transpose().map_err(|e| e.to_string())?;
-                ("task", Json::from_serde(&**task), extra.map(|row| ("invocation", row)))
+                let extra = invocation.as_ref().map(Json::from_serde_envelope).transpose().map_err(|e| e.to_string())?;
+                ("task", Json::from_serde_envelope(&**task), extra.map(|row| ("invocation", row)))
             }
-            Self::Submission(record) => ("submission", Json::from_serde(&**record), None),
-            Self::Document(record) => ("document", Json::from_serde(record), None),
-            Self::Content { document, seq, content } => ("content", Json::from_serde(&content_wire(*document, *seq, content)), None),
-            Self::Request(row) => ("request", Json::from_serde(row), None),
-            Self::End { count, sha256 } => ("end", Json::from_serde(&EndWire { count: *count, sha256: sha256.clone() }), None),
+            Self::Submission(record) => ("submission", Json::from_serde_envelope(&**record), None),
+            Self::Document(record) => ("document", Json::from_serde_envelope(record), None),
+            Self::Content { document, seq, content } => {
+                ("content", Json::from_serde_envelope(&content_wire(*document, *seq, content)), None)
+            }
+            Self::Request(row) => ("request", Json::from_serde_envelope(row), None),
+            Self::End { count, sha256 } => ("end", Json::from_serde_envelope(&EndWire { count: *count, sha256: sha256.clone() }), None),
         };
         let record = record.map_err(|error| format!("{kind}: {error}"))?;
         let fields =
@@ -167,7 +169,7 @@ impl ExportLine {
     /// # Errors
     /// A text that says what is wrong with it.
     pub fn from_text(text: &[u8]) -> Result<Self, String> {
-        let line = Json::parse(text).map_err(|error| error.to_string())?;
+        let line = Json::parse_envelope(text).map_err(|error| error.to_string())?;
         let kind = line.get("type").and_then(Json::as_str).ok_or("it has no type")?;
         let read = |error: picofleet_delta::JsonError| format!("{kind}: {error}");
         Ok(match &*kind {

@@ -106,7 +106,7 @@ impl Import {
     }
 
     fn begin(&mut self, session: &SessionLine) -> Result<(), Rejection> {
-        self.require(session.seq >= Seq(0), "its sequence is negative")?;
+        self.require((Seq(0)..=Seq(ID_MAX)).contains(&session.seq), "its sequence is negative or no commit could follow it")?;
         let ids = ROOT_CONVERSATION_ID.get() + 1..=ID_MAX + 1;
         self.require(ids.contains(&session.next_id), "its next id is out of range")?;
         self.session = Some(session.clone());

@@ -21,7 +21,8 @@ pub(super) type Read<T> = rusqlite::Result<Result<T, String>>;
 
 /// The text of a record.
 pub(super) fn text<T: Serialize + ?Sized>(record: &T) -> Found<String> {
-    let json = Json::from_serde(record).map_err(|error| Rejection::Malformed(format!("a record can't be written as JSON: {error}")))?;
+    let json =
+        Json::from_serde_envelope(record).map_err(|error| Rejection::Malformed(format!("a record can't be written as JSON: {error}")))?;
     Ok(json.to_string())
 }
 
@@ -31,12 +32,12 @@ pub(super) fn record<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Read<
 }
 
 pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
-    Json::parse(text).and_then(|json| json.to()).map_err(|error| error.to_string())
+    Json::parse_envelope(text).and_then(|json| json.to()).map_err(|error| error.to_string())
 }
 
 /// A JSON value that is stored as it is.
 pub(super) fn json(row: &Row<'_>, column: usize) -> Read<Json> {
-    Ok(Json::parse(row.get_ref(column)?.as_bytes()?).map_err(|error| error.to_string()))
+    Ok(Json::parse_envelope(row.get_ref(column)?.as_bytes()?).map_err(|error| error.to_string()))
 }
 
 pub(super) fn id<K: ?Sized>(row: &Row<'_>, column: usize) -> Read<Id<K>> {
