@@ -20,6 +20,8 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// What is still taken from the pipe when everything has ended. A pipe holds at most this for an ordinary user; a process that
 /// escaped could print for ever.
 const LAST_BYTES_MAX: usize = 1 << 20;
+/// How long the last output is waited for where something that was not ended still holds the pipe.
+const LAST_WAIT: Duration = Duration::from_millis(250);
 
 /// Why it is over.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -121,17 +123,18 @@ impl Sink<'_> {
         std::future::pending().await
     }
 
+    /// What is still in the pipe. A plain attempt would not do: whether there is something is known only once the runtime has looked.
     async fn last(&mut self) {
         let mut taken = 0;
         while let Some(pipe) = &mut self.pipe
             && taken < LAST_BYTES_MAX
         {
-            match pipe.try_read(&mut self.buffer) {
-                Ok(0) | Err(_) => self.pipe = None,
-                Ok(length) => {
+            match tokio::time::timeout(LAST_WAIT, pipe.read(&mut self.buffer)).await {
+                Ok(Ok(length)) if length > 0 => {
                     taken += length;
                     self.take(length).await;
                 }
+                _ => self.pipe = None,
             }
         }
     }
