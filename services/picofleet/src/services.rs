@@ -40,6 +40,8 @@ pub(crate) fn services(config: &Config, workspace: &Path) -> anyhow::Result<(Ser
     registry.tool(Write::default()).context("register the tools")?;
     registry.section("preamble", false, |_| Some(PREAMBLE.to_owned())).context("register the prompt")?;
     std::fs::create_dir_all(workspace).with_context(|| format!("make the workspace {}", workspace.display()))?;
+    // Before a command can run: without it a command reads this process's provider keys from its environment.
+    LocalEnv::hide_host().context("hide this process's environment from commands")?;
     let spill = std::env::temp_dir().join("picofleet-output");
     let env = LocalEnv::open(LocalOptions::new(workspace, spill)).with_context(|| format!("use the workspace {}", workspace.display()))?;
     let services = Services { registry, models: Arc::new(Configured(models)), env: Some(Arc::new(env)), clock: Clock::system() };

@@ -1,6 +1,7 @@
 //! Running a command.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,6 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// What is still taken from the pipe when everything has ended. A pipe holds at most this for an ordinary user; a process that
 /// escaped could print for ever.
 const LAST_BYTES_MAX: usize = 1 << 20;
-/// How long the last output is waited for where something that was not ended still holds the pipe.
-const LAST_WAIT: Duration = Duration::from_millis(250);
 
 /// Why it is over.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,18 +122,21 @@ impl Sink<'_> {
         std::future::pending().await
     }
 
-    /// What is still in the pipe. A plain attempt would not do: whether there is something is known only once the runtime has looked.
+    /// Reads past the runtime, which may not have heard yet that there is something to read.
     async fn last(&mut self) {
+        let Some(Ok(pipe)) = self.pipe.take().map(pipe::Receiver::into_nonblocking_fd) else { return };
+        let mut pipe = File::from(pipe);
         let mut taken = 0;
-        while let Some(pipe) = &mut self.pipe
-            && taken < LAST_BYTES_MAX
-        {
-            match tokio::time::timeout(LAST_WAIT, pipe.read(&mut self.buffer)).await {
-                Ok(Ok(length)) if length > 0 => {
+        while taken < LAST_BYTES_MAX {
+            match pipe.read(&mut self.buffer) {
+                Ok(0) => return,
+                Ok(length) => {
                     taken += length;
                     self.take(length).await;
                 }
-                _ => self.pipe = None,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A process that escaped keeps it open.
+                Err(_) => return,
             }
         }
     }

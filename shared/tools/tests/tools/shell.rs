@@ -23,6 +23,19 @@ async fn both_streams_come_in_order_with_the_code() {
     assert_eq!(place.run("no-such-command-here 2>/dev/null").await.1, exit(127));
 }
 
+/// Many at once: a shell often ends before the runtime has heard of its output.
+#[tokio::test]
+async fn nothing_of_the_end_is_lost() {
+    let place = Place::new();
+    for _ in 0..15 {
+        let commands = (0..24).map(|number| {
+            let place = &place;
+            async move { assert_eq!(place.run(&format!("echo {number}")).await, (format!("{number}\n"), exit(0))) }
+        });
+        futures::future::join_all(commands).await;
+    }
+}
+
 #[tokio::test]
 async fn a_signal_is_told() {
     let place = Place::new();
