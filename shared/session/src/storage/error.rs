@@ -237,6 +237,20 @@ pub enum Rejection {
     /// The queue of the backend is full.
     #[error("the storage is overloaded; try again later")]
     Overloaded,
+    /// More than the store takes at once, however idle it is.
+    #[error("the batch has {bytes} bytes and the storage takes {most} at once; split it into smaller commits")]
+    TooLarge {
+        /// The batch's size in bytes.
+        bytes: usize,
+        /// The most that is taken.
+        most: usize,
+    },
+    /// The store is damaged where the batch reads or writes.
+    #[error("{store} is corrupt; restore it from a backup or an export")]
+    Damaged {
+        /// The store.
+        store: String,
+    },
     /// No space left.
     #[error("{store}: the disk is full; free space and try again")]
     DiskFull {

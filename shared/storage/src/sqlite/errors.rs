@@ -100,12 +100,15 @@ impl Place {
 
     /// A failure after which nothing of the operation is in the file.
     pub(super) fn rejected(&self, operation: &str, error: rusqlite::Error) -> StorageError {
+        let damage = damage(&error);
         let reason = match error.sqlite_error_code() {
+            // Trying again would meet the same damage.
+            _ if damage.is_some() => Rejection::Damaged { store: self.name() },
             Some(ErrorCode::DiskFull) => Rejection::DiskFull { store: self.name() },
             Some(ErrorCode::ReadOnly) => Rejection::ReadOnly { store: self.name() },
             _ => Rejection::Unavailable { operation: format!("{operation} in {}", self.name()) },
         };
-        let cause: picofleet_session::storage::Cause = match damage(&error) {
+        let cause: picofleet_session::storage::Cause = match damage {
             Some(why) => Arc::new(self.corrupt("the file", why)),
             None => Arc::new(error),
         };

@@ -384,3 +384,26 @@ async fn an_import_that_ends_early_is_never_seen_and_leaves() {
     assert_eq!(count(&store, "SELECT count(*) FROM session"), 1);
     store.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_batch_that_never_fits_is_not_told_to_try_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory);
+    let queue = store.queue().unwrap().clone();
+    let error = queue.sized::<()>(257 << 20, |_| Ok(())).await.unwrap_err();
+    assert!(matches!(&error, StorageError::Rejected(refused) if matches!(refused.reason, Rejection::TooLarge { .. })), "{error:?}");
+    assert!(!error.to_string().contains("try again"), "{error}");
+    queue.sized(255 << 20, |_| Ok(())).await.unwrap();
+    store.close().await.unwrap();
+}
+
+#[test]
+fn a_write_that_meets_damage_is_not_told_to_try_again() {
+    let place = super::errors::Place(std::path::Path::new("a.db").into());
+    let code = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+    let error = place.rejected("commit", code(rusqlite::ffi::SQLITE_CORRUPT));
+    assert!(matches!(&error, StorageError::Rejected(refused) if matches!(refused.reason, Rejection::Damaged { .. })), "{error:?}");
+    assert!(error.to_string().contains("a.db") && !error.to_string().contains("try again"), "{error}");
+    let error = place.rejected("commit", code(rusqlite::ffi::SQLITE_IOERR));
+    assert!(matches!(&error, StorageError::Rejected(refused) if matches!(refused.reason, Rejection::Unavailable { .. })), "{error:?}");
+}

@@ -87,6 +87,9 @@ impl Queue {
             return unit.settle(Err(error));
         }
         let bytes = unit.bytes();
+        if bytes > QUEUE_BYTES_MAX {
+            return unit.settle(Err(Rejection::TooLarge { bytes, most: QUEUE_BYTES_MAX }.into()));
+        }
         if self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > QUEUE_BYTES_MAX {
             return unit.settle(Err(Rejection::Overloaded.into()));
         }
