@@ -4,6 +4,7 @@ mod generation;
 mod invocation;
 mod output;
 mod partial;
+mod slot;
 mod tool;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::tools::ExecutionEnv;
 
 pub use invocation::{Fault, Invocation, run};
 pub use output::{OutputBuffer, OutputLimits, Retain};
+pub use slot::{Slot, Slots};
 
 /// Finds models (section 8): what a provider of this process can reach.
 pub trait Models: Send + Sync + 'static {

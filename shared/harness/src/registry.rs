@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use picofleet_session::ConversationId;
 
 use crate::config::ModelRef;
+use crate::kind::{Defined, DynTask, TaskKind};
 use crate::tools::{SharedTool, Tool};
 
 /// The registry of a process. Cheap to clone; all clones are one registry.
@@ -16,6 +17,7 @@ pub struct Registry {
 /// What is registered at one moment. It never changes.
 #[derive(Clone, Default)]
 pub struct Snapshot {
+    tasks: Vec<Arc<dyn DynTask>>,
     tools: Vec<SharedTool>,
     sections: Vec<Section>,
 }
@@ -89,6 +91,20 @@ impl Registry {
         })
     }
 
+    /// Adds a task definition.
+    ///
+    /// # Errors
+    /// [`RegistryError::Duplicate`].
+    pub fn task<K: TaskKind>(&self, kind: Arc<K>) -> Result<(), RegistryError> {
+        self.publish(|snapshot| {
+            if snapshot.task(K::NAME).is_some() {
+                return Err(RegistryError::Duplicate { what: "task", name: K::NAME.to_owned() });
+            }
+            snapshot.tasks.push(Arc::new(Defined(kind)));
+            Ok(())
+        })
+    }
+
     /// Adds a prompt section; with `tag` its text is wrapped in its key. One that renders nothing is left out.
     ///
     /// # Errors
@@ -123,6 +139,18 @@ impl Registry {
 }
 
 impl Snapshot {
+    /// The task definition with a name.
+    #[must_use]
+    pub fn task(&self, name: &str) -> Option<Arc<dyn DynTask>> {
+        self.tasks.iter().find(|task| task.name() == name).cloned()
+    }
+
+    /// All task definitions besides the built-in ones.
+    #[must_use]
+    pub fn tasks(&self) -> &[Arc<dyn DynTask>] {
+        &self.tasks
+    }
+
     /// The tool with a name.
     #[must_use]
     pub fn tool(&self, name: &str) -> Option<&SharedTool> {

@@ -216,6 +216,15 @@ pub enum Read {
         /// The kind.
         kind: String,
     },
+    /// A conversation's record.
+    Conversation(ConversationId),
+    /// An entry, where it is visible from a conversation.
+    VisibleEntry {
+        /// The conversation.
+        conversation: ConversationId,
+        /// The entry.
+        entry: EntryId,
+    },
 }
 
 impl Read {
@@ -268,6 +277,13 @@ pub enum HostCall {
         conversation: ConversationId,
         /// Background work too.
         background: bool,
+    },
+    /// Wait until a task is terminal, or the time is over; the answer is its record.
+    WaitTask {
+        /// The task.
+        task: TaskId,
+        /// How long, in milliseconds.
+        timeout_ms: u64,
     },
 }
 

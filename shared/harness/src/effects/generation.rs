@@ -34,7 +34,7 @@ pub(super) async fn run(invocation: &Invocation, record: &TaskRecord) -> Result<
         Checkpoint::Poll { pinned, handle, .. } => {
             let Some((model, provider)) = invocation.services().models.find(&pinned.model) else { return no_model(invocation).await };
             let message = last_message(provider.fetch_deferred(&model, &handle, invocation.cancel().clone())).await?;
-            let view = context(invocation, record, Some(pinned.cutoff)).await?;
+            let view = invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
             respond(invocation, message, &offered(&view)).await
         }
         Checkpoint::Tools(round) => {
@@ -75,7 +75,7 @@ async fn prepare(invocation: &Invocation, record: &TaskRecord) -> Result<Next, F
     let config = config.unwrap_or_default();
     let services = invocation.services();
     let Some(model) = config.model.clone().filter(|model| services.models.find(model).is_some()) else { return no_model(invocation).await };
-    let view = context(invocation, record, None).await?;
+    let view = invocation.context(record.conversation_id, None).await?;
     let tail = newest(invocation, record).await?;
     let snapshot = services.registry.snapshot();
     let tools = snapshot.offered(&config.active_tools);
@@ -116,7 +116,7 @@ async fn request(invocation: &Invocation, record: &TaskRecord, pinned: Pinned) -
         invocation.decide(DECISION_VERSION, &Decision::Salvage).await?;
     }
     let Some((model, provider)) = invocation.services().models.find(&pinned.model) else { return no_model(invocation).await };
-    let view = context(invocation, record, Some(pinned.cutoff)).await?;
+    let view = invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
     let offered = offered(&view);
     let message = stream(invocation, &provider, &model, view.messages, &pinned).await?;
     respond(invocation, message, &offered).await
@@ -199,12 +199,6 @@ fn offered(view: &ContextView) -> Vec<String> {
 }
 
 /// The active transcript and what a model sees of it.
-async fn context(invocation: &Invocation, record: &TaskRecord, at: Option<EntryId>) -> Result<ContextView, Fault> {
-    let read = Read::Context { conversation: record.conversation_id, at };
-    let (head, entries, messages): (Option<EntryRecord>, Vec<EntryRecord>, Vec<Message>) = invocation.read(read).await?;
-    Ok(ContextView { head, entries, contributions: Vec::new(), messages })
-}
-
 async fn newest(invocation: &Invocation, record: &TaskRecord) -> Result<Option<EntryId>, Fault> {
     let read = Read::Entries { conversation: record.conversation_id, min: None, max: None, limit: 1 };
     let entries: Vec<EntryRecord> = invocation.read(read).await?;
