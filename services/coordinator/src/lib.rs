@@ -3,6 +3,7 @@
 //! **Architecture invariants.** It runs no effect and knows no model and no tool. A hint carries no state: losing, doubling or delaying one
 //! changes nothing, because only a reservation starts work.
 
+pub mod backlog;
 mod driver;
 
 use std::collections::HashMap;
