@@ -1,5 +1,6 @@
 //! The only reader of the system clock.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -9,11 +10,22 @@ use crate::Millis;
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Source);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 enum Source {
     #[default]
     System,
     Manual(Arc<AtomicI64>),
+    Other(Arc<dyn Fn() -> Millis + Send + Sync>),
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::System => "System",
+            Self::Manual(_) => "Manual",
+            Self::Other(_) => "Other",
+        })
+    }
 }
 
 impl Clock {
@@ -29,12 +41,18 @@ impl Clock {
         Self(Source::Manual(Arc::new(AtomicI64::new(start.0))))
     }
 
+    /// A clock that asks `now`, such as a simulation's.
+    pub fn from_fn(now: impl Fn() -> Millis + Send + Sync + 'static) -> Self {
+        Self(Source::Other(Arc::new(now)))
+    }
+
     /// The time.
     #[must_use]
     pub fn now(&self) -> Millis {
         match &self.0 {
             Source::System => system_now(),
             Source::Manual(at) => Millis(at.load(Ordering::SeqCst)),
+            Source::Other(now) => now(),
         }
     }
 

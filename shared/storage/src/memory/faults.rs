@@ -1,9 +1,12 @@
 //! Faults that a test asks for.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use picofleet_session::storage::{Rejection, StorageError};
+use picofleet_session::SessionId;
+use picofleet_session::storage::{Batch, Head, Rejection, StorageError};
 use tokio::sync::watch;
 
 use super::line::Job;
@@ -17,12 +20,33 @@ pub enum Fault {
     LostAfter,
     /// It is not written and the answer is this rejection.
     Rejected(Rejection),
+    /// It is in flight for this long, then written.
+    Late(Duration),
 }
+
+/// Chooses what a batch meets; `None` for no fault.
+type Choose = dyn Fn(SessionId, &Batch) -> Option<Fault> + Send + Sync;
+
+/// Sees a batch that was written, with the head behind it.
+type Observe = dyn Fn(SessionId, &Batch, &Head) + Send + Sync;
 
 /// The faults of a [`super::MemoryStore`], in the order in which they were asked for. Each meets one batch, of whatever session; a batch
 /// without one is written at once. Clones share the faults.
 #[derive(Clone, Debug, Default)]
-pub struct Faults(Arc<Mutex<VecDeque<Planned>>>);
+pub struct Faults(Arc<Mutex<VecDeque<Planned>>>, Arc<Mutex<Simulation>>);
+
+/// What a simulation hangs in.
+#[derive(Default)]
+struct Simulation {
+    choose: Option<Arc<Choose>>,
+    observe: Option<Arc<Observe>>,
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation").finish_non_exhaustive()
+    }
+}
 
 #[derive(Debug)]
 pub(super) enum Planned {
@@ -65,8 +89,29 @@ impl Faults {
         Hold(slot)
     }
 
-    pub(super) fn next(&self) -> Option<Planned> {
-        lock(&self.0).pop_front()
+    /// Lets `choose` decide what each batch meets for which nothing was asked.
+    pub fn choose(&self, choose: impl Fn(SessionId, &Batch) -> Option<Fault> + Send + Sync + 'static) {
+        lock(&self.1).choose = Some(Arc::new(choose));
+    }
+
+    /// Shows every batch to `observe` right after it was written, in the order of the writes.
+    pub fn observe(&self, observe: impl Fn(SessionId, &Batch, &Head) + Send + Sync + 'static) {
+        lock(&self.1).observe = Some(Arc::new(observe));
+    }
+
+    pub(super) fn next(&self, session: SessionId, batch: &Batch) -> Option<Planned> {
+        let planned = lock(&self.0).pop_front();
+        planned.or_else(|| {
+            let choose = lock(&self.1).choose.clone();
+            choose.and_then(|choose| choose(session, batch)).map(Planned::Fault)
+        })
+    }
+
+    pub(super) fn written(&self, session: SessionId, batch: &Batch, head: &Head) {
+        let observe = lock(&self.1).observe.clone();
+        if let Some(observe) = observe {
+            observe(session, batch, head);
+        }
     }
 }
 

@@ -48,8 +48,14 @@ impl SessionStore for Line {
         shared.in_flight.send_modify(|count| *count += 1);
         let (answer, handle) = CommitHandle::channel();
         let job = Job { shared: Arc::clone(&shared), session: self.reader.id, batch, busy: Arc::clone(&self.busy), answer };
-        match shared.faults.next() {
+        match shared.faults.next(job.session, &job.batch) {
             None => job.settle(None),
+            Some(Planned::Fault(Fault::Late(late))) => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(late).await;
+                    job.settle(None);
+                });
+            }
             Some(Planned::Fault(fault)) => job.settle(Some(&fault)),
             Some(Planned::Hold(slot)) => slot.take(job),
         }
@@ -86,7 +92,7 @@ impl Job {
     /// Writes the batch, or lets it meet a fault, and answers.
     pub(super) fn settle(self, fault: Option<&Fault>) {
         let outcome = match fault {
-            None => self.write(),
+            None | Some(Fault::Late(_)) => self.write(),
             Some(Fault::LostBefore) => Err(lost()),
             Some(Fault::LostAfter) => self.write().and_then(|_| Err(lost())),
             Some(Fault::Rejected(reason)) => Err(reason.clone().into()),
@@ -105,6 +111,8 @@ impl Job {
         let before = rows.head;
         let head = rules::apply_batch(&mut rows, self.session, &before, &self.batch)?;
         state.replace_rows(self.session, rows);
+        drop(state);
+        self.shared.faults.written(self.session, &self.batch, &head);
         Ok(head)
     }
 }
