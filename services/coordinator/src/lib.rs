@@ -143,7 +143,7 @@ impl Coordinator {
         }
         let options = SessionOptions { clock: self.inner.options.clock.clone(), ..SessionOptions::default() };
         let session = Session::open(&*self.inner.store, id, options).await?;
-        let line = SessionLine::open(session, self.inner.options.tasks.clone()).await?;
+        let line = SessionLine::open(session, self.inner.options.tasks.clone(), None).await?;
         sessions.insert(id, line.clone());
         let driver = driver::Driver {
             line: line.clone(),

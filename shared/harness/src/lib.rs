@@ -8,6 +8,7 @@ pub mod effects;
 pub mod frame;
 pub mod generation;
 pub mod inbox;
+pub mod inspection;
 pub mod kinds;
 pub mod line;
 pub mod live;

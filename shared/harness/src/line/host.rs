@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use picofleet_session::{
-    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, TaskId, Tx,
+    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, Tx,
     TxError,
 };
 
@@ -11,12 +11,9 @@ use super::{LineError, SessionLine};
 use crate::config::{CONFIG, ConversationConfig};
 use crate::inbox::INBOX;
 use crate::live::LIVE;
-use crate::submission::{Admission, SubmissionDraft, admit, withdraw, withdraw_inputs};
+use crate::submission::{Admission, SubmissionDraft, admit, withdraw};
 use crate::usage::USAGE;
 use crate::wire::{Answer, HostCall, HostFailure, Read};
-
-/// The longest that one call waits; a caller asks again.
-const WAIT_MAX: Duration = Duration::from_secs(60);
 
 impl SessionLine {
     pub(super) async fn host(&self, call: HostCall) -> Result<Answer, LineError> {
@@ -30,6 +27,16 @@ impl SessionLine {
             HostCall::Withdraw { submission } => return self.withdraw(submission).await,
             HostCall::AbortTask { task } => return self.abort_task(task).await,
             HostCall::Abort { conversation, background } => return self.abort(conversation, background).await,
+            HostCall::Resume => {
+                let closed = || Answer::Failed(HostFailure::Unavailable("the session is closing".to_owned()));
+                return Ok(if self.resume() { Answer::Done } else { closed() });
+            }
+            HostCall::RetryTask { task } => return self.retry_task(task).await,
+            HostCall::WaitTask { task, timeout_ms } => return self.wait_task(task, Duration::from_millis(timeout_ms)).await,
+            HostCall::WaitIdle { conversation, timeout_ms } => {
+                return self.wait_idle(conversation, Duration::from_millis(timeout_ms)).await;
+            }
+            HostCall::Inspect => self.inspected().await?,
         };
         Ok(Answer::Value(value))
     }
@@ -82,6 +89,7 @@ impl SessionLine {
     }
 
     async fn submit(&self, conversation: ConversationId, draft: SubmissionDraft) -> Result<Answer, LineError> {
+        self.resume();
         let admission = self
             .session()
             .commit(async |tx| {
@@ -105,21 +113,6 @@ impl SessionLine {
                 Answer::Failed(HostFailure::Invalid("the request ID names a submission of the other type".to_owned()))
             }
         })
-    }
-
-    async fn wait_submission(&self, id: SubmissionId, timeout: Duration) -> Result<Answer, LineError> {
-        let deadline = tokio::time::Instant::now() + timeout.min(WAIT_MAX);
-        let changed = self.changed();
-        loop {
-            let notified = changed.notified();
-            tokio::pin!(notified);
-            // Registered before the look, so that no commit between the two is missed.
-            notified.as_mut().enable();
-            let Some(record) = self.session().store().submission(id).await? else { return Ok(not_found("submission", id.get())) };
-            if record.settled() || tokio::time::timeout_at(deadline, notified).await.is_err() {
-                return Ok(Answer::Value(json(Some(&record))));
-            }
-        }
     }
 
     async fn configure(&self, conversation: ConversationId, config: ConversationConfig) -> Result<Answer, LineError> {
@@ -151,29 +144,6 @@ impl SessionLine {
             .await?;
         Ok(word.map_or_else(|| not_found("submission", id.get()), |word| Answer::Value(Json::from(word))))
     }
-
-    /// `marked` or `terminal` (section 2.2).
-    async fn abort_task(&self, task: TaskId) -> Result<Answer, LineError> {
-        let Some(record) = self.session().store().task(task).await? else { return Ok(not_found("task", task.get())) };
-        if record.terminal() {
-            return Ok(Answer::Value(Json::from("terminal")));
-        }
-        self.mark(&[task].into()).await?;
-        Ok(Answer::Value(Json::from("marked")))
-    }
-
-    /// Withdraws queued inputs and marks the work below a conversation (section 5.4).
-    async fn abort(&self, conversation: ConversationId, background: bool) -> Result<Answer, LineError> {
-        self.complete_tree().await?;
-        self.session().commit(async |tx| Ok::<_, CommitError>(withdraw_inputs(tx, conversation).await?)).await?;
-        let tasks = {
-            let state = self.state();
-            let tree = &state.tree;
-            if background { tree.everything_of(conversation) } else { tree.foreground_of(conversation) }
-        };
-        self.mark(&tasks.into_iter().collect()).await?;
-        Ok(Answer::Done)
-    }
 }
 
 const fn placed_word(record: &SubmissionRecord) -> &'static str {
@@ -195,11 +165,11 @@ pub(crate) async fn built_in_documents(tx: &Tx, conversation: ConversationId) ->
     Ok(())
 }
 
-fn json<T: serde::Serialize>(value: Option<&T>) -> Json {
+pub(super) fn json<T: serde::Serialize>(value: Option<&T>) -> Json {
     // Records are JSON by construction; one that were not would be shown as absent.
     value.and_then(|value| Json::from_serde(value).ok()).unwrap_or(Json::null())
 }
 
-fn not_found(what: &str, id: i64) -> Answer {
+pub(super) fn not_found(what: &str, id: i64) -> Answer {
     Answer::Failed(HostFailure::NotFound { what: what.to_owned(), id })
 }
