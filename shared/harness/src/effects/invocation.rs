@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::pulse::Pulse;
 use super::{Services, generation, tool};
 use crate::kinds::{GENERATION, TOOL};
 use crate::step::Mode;
@@ -49,6 +50,7 @@ pub struct Invocation {
     number: Mutex<u32>,
     cancel: CancellationToken,
     services: Services,
+    pulse: Option<Arc<Pulse>>,
 }
 
 impl Invocation {
@@ -62,7 +64,24 @@ impl Invocation {
         cancel: CancellationToken,
         services: Services,
     ) -> Self {
-        Self { transport, session, task, id, number: Mutex::new(0), cancel, services }
+        Self { transport, session, task, id, number: Mutex::new(0), cancel, services, pulse: None }
+    }
+
+    /// Its effects start only while the worker's beats are answered.
+    #[must_use]
+    pub fn with_pulse(mut self, pulse: Arc<Pulse>) -> Self {
+        self.pulse = Some(pulse);
+        self
+    }
+
+    /// Waits until an effect may start (`protocol.md` 4).
+    pub(super) async fn effect(&self) -> Result<(), Fault> {
+        let Some(pulse) = &self.pulse else { return Ok(()) };
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Err(Fault::Ended),
+            () = pulse.fresh(self.id) => Ok(()),
+        }
     }
 
     pub(super) const fn services(&self) -> &Services {

@@ -10,7 +10,8 @@ impl SessionLine {
     /// A worker named invocations of this session: those that are to stop, and those that are over.
     pub fn beat(&self, worker: WorkerId, named: &[(TaskId, InvocationId)], draining: bool) -> (Vec<InvocationId>, Vec<InvocationId>) {
         let mut state = self.state();
-        if draining {
+        // One that drains and has nothing here any more is forgotten.
+        if draining && !named.is_empty() {
             state.draining.insert(worker);
         } else {
             state.draining.remove(&worker);

@@ -247,7 +247,7 @@ impl SessionLine {
     /// The step between two phases, in the same commit (section 5.1).
     async fn step(&self, tx: &Tx, record: TaskRecord, ended: &PhaseEnd, held: &Held) -> Result<Next, CommitError> {
         let closing = self.scheduling() == Scheduling::Closing;
-        let hand_over = held.mode == Mode::Run && self.hands_over(&record, held);
+        let hand_over = held.mode == Mode::Run && matches!(ended, PhaseEnd::Returned) && self.hands_over(&record, held);
         let facts = StepFacts { mode: held.mode, closing, began_at: &held.began_at, hand_over };
         match step(&record, ended, facts) {
             Step::Stop(_) => Ok(Next::Stop),
