@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// How often a worker is told to stop an invocation until it says that it ended (`protocol.md` 4).
-const SIGNAL_PAUSE: Duration = Duration::from_millis(300);
+pub(crate) const SIGNAL_PAUSE: Duration = Duration::from_millis(300);
 
 pub(crate) struct Driver {
     pub(crate) line: SessionLine,
@@ -36,7 +36,7 @@ impl Driver {
                     if self.hint(&plan, &mut hinted).await.is_err() {
                         return;
                     }
-                    if self.signal() { SIGNAL_PAUSE } else { self.pause(&plan) }
+                    if signal(&self.line, &self.signals) { SIGNAL_PAUSE } else { self.pause(&plan) }
                 }
                 Err(error) => {
                     if self.stop.is_cancelled() {
@@ -72,22 +72,22 @@ impl Driver {
         Ok(())
     }
 
-    /// Tells workers what to stop; whether there was anything. It is repeated until they say that it ended, so that a signal which finds
-    /// the queue full is only late.
-    fn signal(&self) -> bool {
-        let cancellations = self.line.cancellations();
-        let any = !cancellations.is_empty();
-        for cancellation in cancellations {
-            if self.signals.try_send(cancellation).is_err() {
-                tracing::debug!(session = %self.line.session().id(), "a signal waits");
-            }
-        }
-        any
-    }
-
     /// Until the next sleeper is due, and not longer than the sweep.
     fn pause(&self, plan: &Plan) -> Duration {
         let due = plan.next_due.map(|due| u64::try_from(due.0.saturating_sub(self.clock.now().0)).unwrap_or(0));
         due.map_or(self.sweep, |due| Duration::from_millis(due).min(self.sweep))
     }
+}
+
+/// Tells workers what to stop; whether there was anything. It is repeated until they say that it ended, so that a signal which finds the
+/// queue full is only late.
+pub(crate) fn signal(line: &SessionLine, signals: &mpsc::Sender<(WorkerId, Signal)>) -> bool {
+    let cancellations = line.cancellations();
+    let any = !cancellations.is_empty();
+    for cancellation in cancellations {
+        if signals.try_send(cancellation).is_err() {
+            tracing::debug!(session = %line.session().id(), "a signal waits");
+        }
+    }
+    any
 }

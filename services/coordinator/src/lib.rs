@@ -4,18 +4,21 @@
 //! changes nothing, because only a reservation starts work.
 
 pub mod backlog;
+mod beats;
 mod driver;
+mod lease;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use picofleet_fleet::LineServer;
-use picofleet_harness::line::{ConversationWatch, LineError, SessionLine};
+use picofleet_harness::line::{ConversationWatch, LineError, OnReport, SessionLine};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
-use picofleet_harness::wire::{Answer, Hint, Request, Signal, WorkerId};
+use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, Request, Signal, WorkerId};
 use picofleet_session::storage::Store;
 use picofleet_session::{Clock, ConversationId, OpenError, Session, SessionId, SessionOptions};
 use tokio::sync::{Mutex, mpsc};
@@ -24,6 +27,9 @@ use tokio_util::sync::CancellationToken;
 
 /// How many hints wait for a free worker; a session's driver waits with the rest.
 const HINTS_MAX: usize = 256;
+
+/// How long a close waits for invocations to stop.
+const JOIN_MAX: Duration = Duration::from_secs(10);
 
 /// How a coordinator works.
 #[derive(Clone)]
@@ -34,13 +40,17 @@ pub struct Options {
     pub tasks: LineTasks,
     /// How often a session's plan is made again although nothing happened.
     pub sweep: Duration,
+    /// Whether an opened session goes on with its work at once; else it stays paused until somebody asks for progress.
+    pub resume: bool,
+    /// Takes what lines report.
+    pub on_report: Option<OnReport>,
 }
 
 impl Options {
     /// The built-in tasks, on the system's clock.
     #[must_use]
     pub fn new() -> Self {
-        Self { clock: Clock::system(), tasks: LineTasks::built_in(), sweep: Duration::from_secs(10) }
+        Self { clock: Clock::system(), tasks: LineTasks::built_in(), sweep: Duration::from_secs(10), resume: true, on_report: None }
     }
 }
 
@@ -59,7 +69,10 @@ pub struct Coordinator {
 struct Inner {
     store: Arc<dyn Store>,
     options: Options,
+    tasks: std::sync::Mutex<LineTasks>,
     sessions: Mutex<HashMap<SessionId, SessionLine>>,
+    leases: beats::Shared,
+    ticking: AtomicBool,
     drivers: Mutex<JoinSet<()>>,
     hints: mpsc::Sender<Hint>,
     signals: mpsc::Sender<(WorkerId, Signal)>,
@@ -93,8 +106,11 @@ impl Coordinator {
         let (signals, signalled) = mpsc::channel(HINTS_MAX);
         let inner = Inner {
             store,
+            tasks: std::sync::Mutex::new(options.tasks.clone()),
             options,
             sessions: Mutex::default(),
+            leases: beats::Shared::new(),
+            ticking: AtomicBool::new(false),
             drivers: Mutex::new(JoinSet::new()),
             hints,
             signals,
@@ -103,12 +119,29 @@ impl Coordinator {
         (Self { inner: Arc::new(inner) }, Outgoing { hints: hinted, signals: signalled })
     }
 
-    /// Opens a session, so that its unfinished work goes on.
+    /// Opens a session; whether its work goes on is [`Options::resume`].
     ///
     /// # Errors
     /// [`CallError::Unavailable`].
-    pub async fn resume(&self, session: SessionId) -> Result<(), CallError> {
+    pub async fn open(&self, session: SessionId) -> Result<(), CallError> {
         self.line(session).await.map(|_| ()).map_err(|error| unavailable(session, &error))
+    }
+
+    /// Opens a session, so that its unfinished work goes on.
+    ///
+    /// # Errors
+    /// [`CallError::Unavailable`], also where it is closing.
+    pub async fn resume(&self, session: SessionId) -> Result<(), CallError> {
+        let line = self.line(session).await.map_err(|error| unavailable(session, &error))?;
+        if line.resume() { Ok(()) } else { Err(unavailable(session, &ServeError::Stopping)) }
+    }
+
+    /// Replaces the line halves of task definitions, in all sessions: blocked tasks are considered again, running ones handed over.
+    pub async fn set_tasks(&self, tasks: LineTasks) {
+        self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&tasks);
+        for line in self.inner.sessions.lock().await.values() {
+            line.set_tasks(tasks.clone());
+        }
     }
 
     /// Follows a conversation of a session.
@@ -120,15 +153,40 @@ impl Coordinator {
         line.watch(conversation).await.map_err(|error| unavailable(session, &ServeError::Line(error)))
     }
 
-    /// Stops planning, closes every session, and waits for both.
+    /// Stops planning, lets the workers stop what runs, and closes every session: what was running goes on at the next opening.
     pub async fn close(&self) {
         self.inner.stop.cancel();
         let mut drivers = std::mem::take(&mut *self.inner.drivers.lock().await);
         while drivers.join_next().await.is_some() {}
-        let lines: Vec<SessionLine> = self.inner.sessions.lock().await.drain().map(|(_, line)| line).collect();
+        // They stay in the map until they are closed, so that an invocation can say that it has ended.
+        let lines: Vec<SessionLine> = self.inner.sessions.lock().await.values().cloned().collect();
+        for line in &lines {
+            line.begin_close();
+        }
+        if tokio::time::timeout(JOIN_MAX, self.join(&lines)).await.is_err() {
+            tracing::warn!("invocations did not stop in time; their sessions are closed all the same");
+        }
         for line in lines {
-            if let Err(error) = line.session().close().await {
-                tracing::warn!(session = %line.session().id(), error = %error, "a session was not closed in order");
+            if let Err(error) = line.close().await {
+                tracing::warn!(session = %line.session().id(), error = %error, "running tasks were not given back");
+            }
+        }
+        self.inner.sessions.lock().await.clear();
+    }
+
+    /// Tells workers to stop what runs until nothing does, or nobody listens any more.
+    async fn join(&self, lines: &[SessionLine]) {
+        for line in lines {
+            let changed = line.changed();
+            loop {
+                let notified = changed.notified();
+                tokio::pin!(notified);
+                notified.as_mut().enable();
+                if line.joined() || self.inner.signals.is_closed() {
+                    break;
+                }
+                driver::signal(line, &self.inner.signals);
+                let _ = tokio::time::timeout(driver::SIGNAL_PAUSE, notified).await;
             }
         }
     }
@@ -136,15 +194,19 @@ impl Coordinator {
     /// The line of a session. The first call opens it; others wait for that.
     async fn line(&self, id: SessionId) -> Result<SessionLine, ServeError> {
         let mut sessions = self.inner.sessions.lock().await;
-        if self.inner.stop.is_cancelled() {
-            return Err(ServeError::Stopping);
-        }
         if let Some(line) = sessions.get(&id) {
             return Ok(line.clone());
         }
+        if self.inner.stop.is_cancelled() {
+            return Err(ServeError::Stopping);
+        }
         let options = SessionOptions { clock: self.inner.options.clock.clone(), ..SessionOptions::default() };
         let session = Session::open(&*self.inner.store, id, options).await?;
-        let line = SessionLine::open(session, self.inner.options.tasks.clone()).await?;
+        let tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let line = SessionLine::open(session, tasks, self.inner.options.on_report.clone()).await?;
+        if self.inner.options.resume {
+            line.resume();
+        }
         sessions.insert(id, line.clone());
         let driver = driver::Driver {
             line: line.clone(),
@@ -154,7 +216,11 @@ impl Coordinator {
             sweep: self.inner.options.sweep,
             clock: self.inner.options.clock.clone(),
         };
-        self.inner.drivers.lock().await.spawn(driver.run());
+        let mut drivers = self.inner.drivers.lock().await;
+        drivers.spawn(driver.run());
+        if !self.inner.ticking.swap(true, Ordering::AcqRel) {
+            drivers.spawn(beats::tick(Arc::downgrade(&self.inner), self.inner.stop.clone()));
+        }
         Ok(line)
     }
 }
@@ -163,7 +229,17 @@ impl LineServer for Coordinator {
     fn handle(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
             let line = self.line(session).await.map_err(|error| unavailable(session, &error))?;
-            Ok(line.handle(request).await)
+            let about = beats::about(session, &request);
+            let answer = line.handle(request).await;
+            self.inner.leases.follow(about, &answer);
+            Ok(answer)
+        })
+    }
+
+    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>> {
+        Box::pin(async move {
+            let lines = self.inner.sessions.lock().await.clone();
+            Ok(self.inner.leases.beat(&lines, &beat))
         })
     }
 }

@@ -3,14 +3,19 @@
 //! **Architecture invariants.** It reaches sessions through the transport only. A hint is done with once its reservation is answered,
 //! whatever the answer; liveness is not the hint's business.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+mod beats;
 
-use picofleet_harness::effects::{Invocation, Services, Slot, Slots, run};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use picofleet_harness::effects::{Invocation, Pulse, Services, Slot, Slots, definition, run};
 use picofleet_harness::transport::Transport;
-use picofleet_harness::wire::{Answer, Hint, Request, Signal, WorkerId};
+use picofleet_harness::wire::{Answer, Hint, Invoked, Request, Signal, WorkerId};
 use picofleet_session::InvocationId;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -19,11 +24,13 @@ use tokio_util::task::TaskTracker;
 pub struct Options {
     /// How many effects run at once.
     pub slots: usize,
+    /// How long a worker that is to stop lets its invocations hand over at their next phase boundary, before it stops them where they are.
+    pub grace: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { slots: 16 }
+        Self { slots: 16, grace: Duration::ZERO }
     }
 }
 
@@ -32,23 +39,46 @@ pub struct Worker {
     transport: Arc<dyn Transport>,
     services: Services,
     options: Options,
-    id: WorkerId,
-    running: Running,
+    shared: Arc<Shared>,
 }
 
-/// The invocations that run here, by their capability.
-type Running = Arc<Mutex<HashMap<InvocationId, CancellationToken>>>;
+/// What the parts of a worker know together.
+struct Shared {
+    id: WorkerId,
+    running: Mutex<HashMap<InvocationId, Running>>,
+    pulse: Arc<Pulse>,
+    /// It takes no more work.
+    draining: AtomicBool,
+    free: AtomicU32,
+}
+
+/// An invocation that has reserved its task here.
+struct Running {
+    invoked: Invoked,
+    kind: String,
+    since: Instant,
+    cancel: CancellationToken,
+}
 
 impl Worker {
     /// A worker of this process.
     #[must_use]
     pub fn new(transport: Arc<dyn Transport>, services: Services, options: Options) -> Self {
-        Self { transport, services, options, id: WorkerId(InvocationId::random()), running: Running::default() }
+        let shared = Shared {
+            id: WorkerId(InvocationId::random()),
+            running: Mutex::default(),
+            pulse: Arc::default(),
+            draining: AtomicBool::new(false),
+            free: AtomicU32::new(0),
+        };
+        Self { transport, services, options, shared: Arc::new(shared) }
     }
 
-    /// Takes hints while slots are free, until `stop` fires or no hints come any more; then cancels what runs and waits for it.
+    /// Takes hints while slots are free, until `stop` fires or no hints come any more. Then it drains: what runs hands over at its next
+    /// phase boundary, and is stopped where it is once the grace is over.
     pub async fn run(self, mut hints: mpsc::Receiver<Hint>, signals: mpsc::Receiver<(WorkerId, Signal)>, stop: CancellationToken) {
-        let obeying = tokio::spawn(obey(self.id, Arc::clone(&self.running), signals));
+        let obeying = tokio::spawn(obey(Arc::clone(&self.shared), signals));
+        let beating = tokio::spawn(beats::beat(Arc::clone(&self.transport), Arc::clone(&self.shared)));
         let slots = Slots::new(self.options.slots);
         let running = TaskTracker::new();
         let cancel = CancellationToken::new();
@@ -57,38 +87,50 @@ impl Worker {
                 () = stop.cancelled() => break,
                 slot = slots.take() => slot,
             };
+            self.shared.free.store(u32::try_from(slots.free()).unwrap_or(u32::MAX), Ordering::Relaxed);
             let hint = tokio::select! {
                 () = stop.cancelled() => break,
                 hint = hints.recv() => hint,
             };
             let Some(hint) = hint else { break };
-            let (transport, services, worker) = (Arc::clone(&self.transport), self.services.clone(), self.id);
-            let (cancel, invocations) = (cancel.child_token(), Arc::clone(&self.running));
-            running.spawn(async move {
-                let invocation = InvocationId::random();
-                lock(&invocations).insert(invocation, cancel.clone());
-                take(transport, services, worker, hint, (invocation, cancel, slot)).await;
-                lock(&invocations).remove(&invocation);
-            });
+            running.spawn(take(
+                Arc::clone(&self.transport),
+                self.services.clone(),
+                Arc::clone(&self.shared),
+                hint,
+                (cancel.child_token(), slot),
+            ));
         }
-        cancel.cancel();
         running.close();
-        running.wait().await;
+        self.shared.draining.store(true, Ordering::Release);
+        self.shared.pulse.kick();
+        let drained = tokio::time::timeout(self.options.grace, running.wait()).await;
+        if drained.is_err() {
+            cancel.cancel();
+            running.wait().await;
+        }
         obeying.abort();
+        beating.abort();
     }
 }
 
-fn lock(running: &Running) -> std::sync::MutexGuard<'_, HashMap<InvocationId, CancellationToken>> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<InvocationId, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancel(&self, invocation: InvocationId) {
+        if let Some(running) = self.running().get(&invocation) {
+            running.cancel.cancel();
+        }
+    }
 }
 
-/// Stops what the line says. A signal for something that is over changes nothing.
-async fn obey(worker: WorkerId, running: Running, mut signals: mpsc::Receiver<(WorkerId, Signal)>) {
+/// Stops what the line says. A signal for something that is over changes nothing; one that comes too early is repeated.
+async fn obey(shared: Arc<Shared>, mut signals: mpsc::Receiver<(WorkerId, Signal)>) {
     while let Some((to, Signal::Cancel { invocation, .. })) = signals.recv().await {
-        if to == worker
-            && let Some(cancel) = lock(&running).get(&invocation)
-        {
-            cancel.cancel();
+        if to == shared.id {
+            shared.cancel(invocation);
         }
     }
 }
@@ -97,16 +139,23 @@ async fn obey(worker: WorkerId, running: Running, mut signals: mpsc::Receiver<(W
 async fn take(
     transport: Arc<dyn Transport>,
     services: Services,
-    worker: WorkerId,
+    shared: Arc<Shared>,
     hint: Hint,
-    (invocation, cancel, slot): (InvocationId, CancellationToken, Slot),
+    (cancel, slot): (CancellationToken, Slot),
 ) {
-    let Hint { session, task, .. } = hint;
-    let answer = transport.call(session, Request::Reserve { task, invocation, worker }).await;
-    match answer {
+    let Hint { session, task, route } = hint;
+    let invocation = InvocationId::random();
+    let request = Request::Reserve { task, invocation, worker: shared.id, definition: definition(&route.0) };
+    match transport.call(session, request).await {
         Ok(Answer::Reserved(reservation)) => {
-            let invocation = Invocation::new(transport, session, task, invocation, cancel, services, slot);
+            let invoked = Invoked { session, task, invocation };
+            let running = Running { invoked, kind: reservation.record.kind.clone(), since: Instant::now(), cancel: cancel.clone() };
+            let id = invocation;
+            shared.running().insert(id, running);
+            let pulse = Arc::clone(&shared.pulse);
+            let invocation = Invocation::new(transport, session, task, invocation, cancel, services, slot).with_pulse(pulse);
             run(Arc::new(invocation), *reservation).await;
+            shared.running().remove(&id);
         }
         Ok(_) => {}
         // The sweep sends another hint.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use picofleet_harness::transport::{CallError, Transport};
-use picofleet_harness::wire::{Answer, Request};
+use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Request};
 use picofleet_session::{Json, SessionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,6 +13,9 @@ use serde::de::DeserializeOwned;
 pub trait LineServer: Send + Sync + 'static {
     /// Answers a message to the line of a session, which it opens where nobody has.
     fn handle(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>>;
+
+    /// Answers the beat of a worker, for the sessions that it has.
+    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>>;
 }
 
 /// Calls a coordinator of the same process.
@@ -47,13 +50,26 @@ impl Transport for Local {
             round_trip(session, &answer)
         })
     }
+
+    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>> {
+        Box::pin(async move {
+            if !self.encoded {
+                return self.server.beat(beat).await;
+            }
+            let failed = |why| CallError::Beat { why };
+            let answer = self.server.beat(coded(&beat).map_err(failed)?).await?;
+            coded(&answer).map_err(failed)
+        })
+    }
 }
 
 /// A message as the other side of a network would read it.
 fn round_trip<T: Serialize + DeserializeOwned>(session: SessionId, message: &T) -> Result<T, CallError> {
-    let encoding = |why: String| CallError::Encoding { session, why };
+    coded(message).map_err(|why| CallError::Encoding { session, why })
+}
+
+fn coded<T: Serialize + DeserializeOwned>(message: &T) -> Result<T, String> {
     let mut text = Vec::new();
-    Json::from_serde(message).map_err(|error| encoding(error.to_string()))?.write(&mut text);
-    let json = Json::parse(&text).map_err(|error| encoding(error.to_string()))?;
-    json.to().map_err(|error| encoding(error.to_string()))
+    Json::from_serde(message).map_err(|error| error.to_string())?.write(&mut text);
+    Json::parse(&text).map_err(|error| error.to_string())?.to().map_err(|error| error.to_string())
 }

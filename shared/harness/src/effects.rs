@@ -5,6 +5,7 @@ mod invocation;
 mod output;
 mod partial;
 mod slot;
+mod pulse;
 mod tool;
 
 use std::sync::Arc;
@@ -14,12 +15,21 @@ use picofleet_models::provider::Provider;
 use picofleet_session::Clock;
 
 use crate::config::ModelRef;
+use crate::kinds::{GENERATION, TOOL};
 use crate::registry::Registry;
 use crate::tools::ExecutionEnv;
+use crate::wire::Definition;
 
 pub use invocation::{Fault, Invocation, run};
+pub use pulse::{BEAT, Pulse};
 pub use output::{OutputBuffer, OutputLimits, Retain};
 pub use slot::{Slot, Slots};
+
+/// The definition of a built-in task in this build; `None` for other kinds.
+#[must_use]
+pub fn definition(kind: &str) -> Option<Definition> {
+    matches!(kind, GENERATION | TOOL).then(|| Definition { version: 1, build: String::new() })
+}
 
 /// Finds models (section 8): what a provider of this process can reach.
 pub trait Models: Send + Sync + 'static {

@@ -9,6 +9,7 @@ pub mod frame;
 pub mod generation;
 pub mod inbox;
 pub mod kind;
+pub mod inspection;
 pub mod kinds;
 pub mod line;
 pub mod live;

@@ -1,26 +1,42 @@
 //! The line of one session (`design.md` 1): reserves tasks, applies what invocations say, reconciles, admits submissions. It decides;
 //! workers run the effects.
 
+mod beat;
+mod definitions;
 mod host;
+mod inspect;
 mod outcome;
+mod park;
 mod reconcile;
 mod recover;
 mod reserve;
 mod say;
+mod schedule;
+mod stop;
+mod wait;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::future::BoxFuture;
 use picofleet_session::{CommitError, InvocationId, Json, Millis, Publication, ReadError, Session, Subscription, TaskId, TaskState};
 use tokio::sync::Notify;
 
+use crate::inspection::Scheduling;
 use crate::ownership::{Lineage, Plan, Tree};
 use crate::step::Mode;
-use crate::task::LineTasks;
+use crate::task::{LineTask, LineTasks};
 use crate::wire::{Answer, Refusal, Request, Signal, WorkerId};
 
+pub use definitions::LineReport;
 pub use watch::{ConversationWatch, Followed};
+
+/// Takes what a line tells its application: failures that change no outcome.
+pub type OnReport = Arc<dyn Fn(&LineReport) + Send + Sync>;
+
+/// How many times in a row an invocation of a task is lost without progress until it is parked (`design.md` 6).
+pub const RESTART_LIMIT: u32 = 5;
 
 /// The line of one session. Cheap to clone; all clones are one line.
 #[derive(Clone)]
@@ -30,7 +46,7 @@ pub struct SessionLine {
 
 struct Inner {
     session: Session,
-    tasks: LineTasks,
+    on_report: Option<OnReport>,
     state: Arc<Mutex<State>>,
     /// A commit landed: whoever waits looks again.
     changed: Arc<Notify>,
@@ -42,6 +58,14 @@ struct Inner {
 struct State {
     tree: Tree,
     held: BTreeMap<TaskId, Held>,
+    scheduling: Scheduling,
+    tasks: Arc<LineTasks>,
+    /// Tasks whose last invocation was lost: the next reservation counts a restart. Found again at open.
+    lost: BTreeSet<TaskId>,
+    /// Migrations that failed: not tried again with the same definition.
+    failed: BTreeMap<TaskId, definitions::Failed>,
+    /// Workers that take no more work.
+    draining: BTreeSet<WorkerId>,
 }
 
 /// An invocation that holds a task.
@@ -55,6 +79,14 @@ struct Held {
     /// Its last saying, with the digest and the answer, for a repetition.
     number: u32,
     last: Option<(String, Answer)>,
+    /// The definition that it runs; decisions are applied by this one.
+    definition: Arc<dyn LineTask>,
+    /// The last definition that it could not be handed over to, as it was reported.
+    reported: Option<Option<(u32, String)>>,
+    /// Its worker was heard naming it.
+    heard: bool,
+    /// Its lease is over: the next reservation ends it.
+    expired: bool,
 }
 
 /// Why the line could not do something. What a caller can do about it is in the answer that it becomes.
@@ -73,13 +105,14 @@ pub enum LineError {
 }
 
 impl SessionLine {
-    /// The line over an open session. Tasks that an earlier process left running become `pending` again (section 5.1): embedded, an
-    /// invocation belongs to its process.
+    /// The line over an open session, paused. Tasks that an earlier process left running become `pending` again (section 5.1): embedded, an
+    /// invocation belongs to its process. Held outcomes whose work has drained become terminal. Nothing else is decided before
+    /// [`SessionLine::resume`].
     ///
     /// # Errors
-    /// [`LineError`] where the session can't be read or the recovery not be stored.
-    pub async fn open(session: Session, tasks: LineTasks) -> Result<Self, LineError> {
-        let state = Arc::new(Mutex::new(State::default()));
+    /// [`LineError`] where the session can't be read or the recovery not be stored; the session is closed then.
+    pub async fn open(session: Session, tasks: LineTasks, on_report: Option<OnReport>) -> Result<Self, LineError> {
+        let state = Arc::new(Mutex::new(State { tasks: Arc::new(tasks), ..State::default() }));
         let changed = Arc::new(Notify::new());
         let subscription = {
             let (state, changed) = (Arc::clone(&state), Arc::clone(&changed));
@@ -88,8 +121,13 @@ impl SessionLine {
                 changed.notify_waiters();
             })
         };
-        let line = Self { inner: Arc::new(Inner { session, tasks, state, changed, _subscription: subscription }) };
-        line.recover().await?;
+        let line = Self { inner: Arc::new(Inner { session, on_report, state, changed, _subscription: subscription }) };
+        if let Err(error) = line.recover().await {
+            if let Err(close) = line.session().close().await {
+                tracing::warn!(session = %line.session().id(), error = %close, "a session that could not be opened was not closed either");
+            }
+            return Err(error);
+        }
         Ok(line)
     }
 
@@ -107,18 +145,19 @@ impl SessionLine {
 
     /// Answers a message. A session that is closing or belongs to somebody else answers [`Refusal::AskAgain`].
     pub async fn handle(&self, request: Request) -> Answer {
-        let answer = match request {
-            Request::Reserve { task, invocation, worker } => self.reserve(task, invocation, worker).await,
-            Request::Say { task, invocation, number, said } => self.say(task, invocation, number, said).await,
-            Request::Progress { task, invocation, decision } => self.progress(task, invocation, decision).await,
+        // Boxed one by one: their sum would be a large future, and more than the compiler can show to be `Send`.
+        let answer: BoxFuture<'_, Result<Answer, LineError>> = match request {
+            Request::Reserve { task, invocation, worker, definition } => Box::pin(self.reserve(task, invocation, worker, definition)),
+            Request::Say { task, invocation, number, said } => Box::pin(self.say(task, invocation, number, said)),
+            Request::Progress { task, invocation, decision } => Box::pin(self.progress(task, invocation, decision)),
             Request::Ended { task, invocation } => {
                 self.ended(task, invocation);
-                Ok(Answer::Done)
+                Box::pin(std::future::ready(Ok(Answer::Done)))
             }
-            Request::Read(read) => self.read(read).await,
-            Request::Host(call) => self.host(*call).await,
+            Request::Read(read) => Box::pin(self.read(read)),
+            Request::Host(call) => Box::pin(self.host(*call)),
         };
-        answer.unwrap_or_else(|error| refused(&error))
+        answer.await.unwrap_or_else(|error| refused(&error))
     }
 
     /// What may be reserved now, after everything that the scheduler itself decides is stored (section 5.4).
@@ -135,13 +174,13 @@ impl SessionLine {
         self.state().tree.live.get(&task).map(|record| record.kind.clone())
     }
 
-    /// Invocations that run a task which somebody asked to stop: their workers have to be told (section 5.4).
+    /// Invocations whose workers have to be told to stop: of tasks that somebody asked to stop (section 5.4), and all of them where the
+    /// line closes.
     #[must_use]
     pub fn cancellations(&self) -> Vec<(WorkerId, Signal)> {
         let session = self.inner.session.id();
         let state = self.state();
-        let marked = |task: &TaskId| state.tree.live.get(task).is_some_and(|record| record.abort_requested);
-        let held = state.held.iter().filter(|(task, held)| held.mode == Mode::Run && marked(task));
+        let held = state.held.iter().filter(|(task, held)| state.cancelled(**task, held));
         held.map(|(task, held)| (held.worker, Signal::Cancel { session, task: *task, invocation: held.invocation })).collect()
     }
 
@@ -208,6 +247,8 @@ impl State {
             if let TaskState::Terminal { outcome } = &task.state {
                 self.tree.live.remove(&task.id);
                 self.held.remove(&task.id);
+                self.lost.remove(&task.id);
+                self.failed.remove(&task.id);
                 if self.tree.live.values().any(|other| waits_for(&other.state, task.id)) {
                     self.tree.outcomes.insert(task.id, outcome.clone());
                 }
@@ -225,9 +266,29 @@ impl State {
         let live = &tree.live;
         tree.outcomes.retain(|task, _| live.values().any(|other| waits_for(&other.state, *task)));
         if tree.lineage.len() > KEPT + 4 * live.len() {
-            tree.lineage.retain(|task, _| live.contains_key(task));
-            tree.conversation_owners.clear();
+            let needed = tree.needed();
+            tree.lineage.retain(|task, _| needed.contains(task));
+            let conversations: BTreeSet<_> = tree.lineage.values().map(|lineage| lineage.conversation).collect();
+            tree.conversation_owners.retain(|conversation, _| conversations.contains(conversation));
         }
+    }
+
+    /// The tasks that an invocation holds: nobody else may run them.
+    fn invoked(&self) -> BTreeSet<TaskId> {
+        self.held.iter().filter(|(_, held)| !held.expired).map(|(task, _)| *task).collect()
+    }
+
+    /// Whether an invocation has to be told to stop.
+    fn cancelled(&self, task: TaskId, held: &Held) -> bool {
+        let marked = self.tree.live.get(&task).is_some_and(|record| record.abort_requested);
+        self.scheduling == Scheduling::Closing || (held.mode == Mode::Run && marked)
+    }
+
+    /// How often the task's invocations were lost in a row, with the one that a reservation now would end. One that no worker was heard
+    /// naming counts none (`protocol.md` 3).
+    fn restarts(&self, record: &picofleet_session::TaskRecord) -> u32 {
+        let lost = self.lost.contains(&record.id) || self.held.get(&record.id).is_some_and(|held| held.expired && held.heard);
+        record.restarts.saturating_add(u32::from(lost))
     }
 }
 

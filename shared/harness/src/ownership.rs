@@ -98,6 +98,19 @@ impl Tree {
         self.live.keys().filter(reaches).copied().collect()
     }
 
+    /// The tasks that hold their end until a task is over: what it may never wait for (section 5.1).
+    #[must_use]
+    pub fn held_by(&self, task: TaskId) -> Vec<TaskId> {
+        self.ancestors(task).take_while(|(_, ordinary)| *ordinary).map(|(above, _)| above).collect()
+    }
+
+    /// The live tasks and everything above them.
+    #[must_use]
+    pub fn needed(&self) -> BTreeSet<TaskId> {
+        let above = self.live.keys().flat_map(|task| self.ancestors(*task).map(|(above, _)| above));
+        self.live.keys().copied().chain(above).collect()
+    }
+
     /// Whether something above a task cancels it: a cancelled live task, reached without crossing a background task that has no
     /// cancellation of its own (section 5.4).
     #[must_use]
@@ -128,6 +141,17 @@ impl Tree {
     #[must_use]
     pub fn foreground_of(&self, conversation: ConversationId) -> Vec<TaskId> {
         self.live.keys().copied().filter(|task| self.reached_from(*task, conversation, false)).collect()
+    }
+
+    /// Live non-background tasks that ordinary traversal from every ownerless conversation reaches: what the session's idleness waits for
+    /// (section 2.2).
+    #[must_use]
+    pub fn foreground(&self) -> Vec<TaskId> {
+        let foreground = |task: &TaskId| {
+            let own = self.lineage.get(task).is_some_and(|lineage| lineage.background);
+            !own && self.ancestors(*task).all(|(above, _)| !self.lineage.get(&above).is_some_and(|lineage| lineage.background))
+        };
+        self.live.keys().copied().filter(foreground).collect()
     }
 
     /// Live tasks below a conversation, background ones too.

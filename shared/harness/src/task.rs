@@ -52,6 +52,17 @@ pub trait LineTask: Send + Sync + 'static {
     /// The version of its records.
     fn version(&self) -> u32;
 
+    /// Which build of its code this is: with the name and the version it is the definition's identity (`design.md` 13.8). A running task
+    /// is handed over where another build or version is there.
+    fn build(&self) -> &str {
+        ""
+    }
+
+    /// Whether it brings records of older versions up. It has to say so, because nobody calls [`LineTask::migrate`] to find out.
+    fn migrates(&self) -> bool {
+        false
+    }
+
     /// Applies a decision: reads and writes the transaction and nothing else.
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied>;
 
@@ -64,6 +75,12 @@ pub trait LineTask: Send + Sync + 'static {
     fn abort_decision(&self, _checkpoint: &Json) -> Option<Json> {
         None
     }
+}
+
+/// The version and build of a definition.
+#[must_use]
+pub fn identity(task: &dyn LineTask) -> (u32, String) {
+    (task.version(), task.build().to_owned())
 }
 
 /// The line halves by name.
@@ -85,6 +102,11 @@ impl LineTasks {
     /// Adds one, in the place of one with the same name.
     pub fn add(&mut self, task: Arc<dyn LineTask>) {
         self.tasks.insert(task.name().to_owned(), task);
+    }
+
+    /// Takes one out.
+    pub fn remove(&mut self, name: &str) {
+        self.tasks.remove(name);
     }
 
     /// The one with a name.

@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use picofleet_session::SessionId;
 
-use crate::wire::{Answer, Request};
+use crate::wire::{Answer, Beat, BeatAnswer, Request};
 
 /// Why a message got no answer from a line. A numbered saying or a keyed call can be sent again.
 #[non_exhaustive]
@@ -28,10 +28,19 @@ pub enum CallError {
         /// Why.
         why: String,
     },
+    /// A beat got no answer; the next one may.
+    #[error("a beat got no answer: {why}")]
+    Beat {
+        /// Why.
+        why: String,
+    },
 }
 
 /// Carries messages to the lines of sessions. Local: a call; NATS: subjects.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a message to a session's line and waits for the answer.
     fn call(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>>;
+
+    /// Tells the coordinators that a worker is alive (`protocol.md` 4).
+    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>>;
 }

@@ -45,6 +45,52 @@ pub enum Signal {
     },
 }
 
+/// The definition of a task as one side has it. Its name is the task's kind.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Definition {
+    /// The version of its records.
+    pub version: u32,
+    /// The build of its code.
+    pub build: String,
+}
+
+/// That a worker is alive, and what runs there. Volatile: it is never stored (`protocol.md` 4).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Beat {
+    /// The worker.
+    pub worker: WorkerId,
+    /// One above the last beat's.
+    pub counter: u64,
+    /// The invocations that run there.
+    pub invocations: Vec<Invoked>,
+    /// How many more it could take.
+    pub free: u32,
+    /// It takes no more work, and hands over what it can.
+    pub draining: bool,
+}
+
+/// Names an invocation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Invoked {
+    /// The session.
+    pub session: SessionId,
+    /// The task.
+    pub task: TaskId,
+    /// The invocation.
+    pub invocation: InvocationId,
+}
+
+/// The answer to a beat.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct BeatAnswer {
+    /// The beat that is answered.
+    pub counter: u64,
+    /// Invocations that are to stop and to say when they have.
+    pub cancels: Vec<InvocationId>,
+    /// Invocations that are over: whatever they still do counts for nothing.
+    pub gone: Vec<InvocationId>,
+}
+
 /// What is asked of a session's line.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Request {
@@ -56,6 +102,9 @@ pub enum Request {
         invocation: InvocationId,
         /// The worker.
         worker: WorkerId,
+        /// The definition that the worker would run, where it names it (`design.md` 13.8).
+        #[serde(default)]
+        definition: Option<Definition>,
     },
     /// The next numbered saying of an invocation.
     Say {
@@ -278,13 +327,29 @@ pub enum HostCall {
         /// Background work too.
         background: bool,
     },
-    /// Wait until a task is terminal, or the time is over; the answer is its record.
+    /// Enables scheduling.
+    Resume,
+    /// Let a task that was parked at the restart limit run again: `retried` or `not_parked`.
+    RetryTask {
+        /// The task.
+        task: TaskId,
+    },
+    /// Wait until a task is terminal, or the time is over; the record.
     WaitTask {
         /// The task.
         task: TaskId,
         /// How long, in milliseconds.
         timeout_ms: u64,
     },
+    /// Wait until a conversation, or all of the session, is idle, or the time is over; whether it is.
+    WaitIdle {
+        /// The conversation; all ownerless ones where it is absent.
+        conversation: Option<ConversationId>,
+        /// How long, in milliseconds.
+        timeout_ms: u64,
+    },
+    /// The live work, as an [`crate::inspection::Inspection`].
+    Inspect,
 }
 
 /// Why a host's call failed, by what the caller can do.

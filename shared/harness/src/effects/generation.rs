@@ -33,6 +33,7 @@ pub(super) async fn run(invocation: &Invocation, record: &TaskRecord) -> Result<
         Checkpoint::Retry { .. } => decide(invocation, &Decision::Due).await,
         Checkpoint::Poll { pinned, handle, .. } => {
             let Some((model, provider)) = invocation.services().models.find(&pinned.model) else { return no_model(invocation).await };
+            invocation.effect().await?;
             let message = last_message(provider.fetch_deferred(&model, &handle, invocation.cancel().clone())).await?;
             let view = invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
             respond(invocation, message, &offered(&view)).await
@@ -118,6 +119,7 @@ async fn request(invocation: &Invocation, record: &TaskRecord, pinned: Pinned) -
     let Some((model, provider)) = invocation.services().models.find(&pinned.model) else { return no_model(invocation).await };
     let view = invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
     let offered = offered(&view);
+    invocation.effect().await?;
     let message = stream(invocation, &provider, &model, view.messages, &pinned).await?;
     respond(invocation, message, &offered).await
 }

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::pulse::Pulse;
 use super::slot::Slot;
 use super::{Services, generation, tool};
 use crate::kinds::{GENERATION, TOOL};
@@ -64,6 +65,7 @@ pub struct Invocation {
     services: Services,
     slot: Slot,
     phase: SyncMutex<Phase>,
+    pulse: Option<Arc<Pulse>>,
 }
 
 /// What belongs to the phase that runs.
@@ -87,8 +89,25 @@ impl Invocation {
         services: Services,
         slot: Slot,
     ) -> Self {
-        let over = CancellationToken::new();
-        Self { transport, session, task, id, number: Mutex::new(0), cancel, over, services, slot, phase: SyncMutex::default() }
+        let (over, phase) = (CancellationToken::new(), SyncMutex::default());
+        Self { transport, session, task, id, number: Mutex::new(0), cancel, over, services, slot, phase, pulse: None }
+    }
+
+    /// Its effects start only while the worker's beats are answered.
+    #[must_use]
+    pub fn with_pulse(mut self, pulse: Arc<Pulse>) -> Self {
+        self.pulse = Some(pulse);
+        self
+    }
+
+    /// Waits until an effect may start (`protocol.md` 4).
+    pub(super) async fn effect(&self) -> Result<(), Fault> {
+        let Some(pulse) = &self.pulse else { return Ok(()) };
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => Err(Fault::Ended),
+            () = pulse.fresh(self.id) => Ok(()),
+        }
     }
 
     pub(crate) const fn services(&self) -> &Services {

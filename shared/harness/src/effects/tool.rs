@@ -82,6 +82,7 @@ fn arguments(tool: &SharedTool, call: &ToolCall) -> Result<Json, String> {
 
 /// Executes and settles. A tool that stops because it was told to decides nothing: the abort handler does.
 async fn execute(invocation: &Invocation, record: &TaskRecord, tool: &SharedTool, call: &ToolCall, arguments: Json) -> Result<Next, Fault> {
+    invocation.effect().await?;
     let services = invocation.services();
     let shown = Shown::new(tool.spec().output);
     let about = Call { task: invocation.task(), conversation: record.conversation_id, id: call.id.clone() };

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use picofleet_session::{
-    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, TaskId, Tx,
+    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, Tx,
     TxError,
 };
 
@@ -11,28 +12,32 @@ use super::{LineError, SessionLine};
 use crate::config::{CONFIG, ConversationConfig};
 use crate::inbox::INBOX;
 use crate::live::LIVE;
-use crate::submission::{Admission, SubmissionDraft, admit, withdraw, withdraw_inputs};
+use crate::submission::{Admission, SubmissionDraft, admit, withdraw};
 use crate::usage::USAGE;
 use crate::wire::{Answer, HostCall, HostFailure, Read};
 
-/// The longest that one call waits; a caller asks again.
-const WAIT_MAX: Duration = Duration::from_secs(60);
-
 impl SessionLine {
     pub(super) async fn host(&self, call: HostCall) -> Result<Answer, LineError> {
-        let value = match call {
-            HostCall::Root => self.root().await?,
-            HostCall::Submit { conversation, draft } => return self.submit(conversation, draft).await,
-            HostCall::WaitSubmission { submission, timeout_ms } => {
-                return self.wait_submission(submission, Duration::from_millis(timeout_ms)).await;
+        let of = Duration::from_millis;
+        // Boxed one by one, as in `handle`.
+        let answer: BoxFuture<'_, Result<Answer, LineError>> = match call {
+            HostCall::Root => Box::pin(self.root()),
+            HostCall::Submit { conversation, draft } => Box::pin(self.submit(conversation, draft)),
+            HostCall::WaitSubmission { submission, timeout_ms } => Box::pin(self.wait_submission(submission, of(timeout_ms))),
+            HostCall::WaitTask { task, timeout_ms } => Box::pin(self.wait_task(task, of(timeout_ms))),
+            HostCall::Configure { conversation, config } => Box::pin(self.configure(conversation, *config)),
+            HostCall::Withdraw { submission } => Box::pin(self.withdraw(submission)),
+            HostCall::AbortTask { task } => Box::pin(self.abort_task(task)),
+            HostCall::Abort { conversation, background } => Box::pin(self.abort(conversation, background)),
+            HostCall::Resume => {
+                let closed = || Answer::Failed(HostFailure::Unavailable("the session is closing".to_owned()));
+                return Ok(if self.resume() { Answer::Done } else { closed() });
             }
-            HostCall::WaitTask { task, timeout_ms } => return self.wait_task(task, Duration::from_millis(timeout_ms)).await,
-            HostCall::Configure { conversation, config } => return self.configure(conversation, *config).await,
-            HostCall::Withdraw { submission } => return self.withdraw(submission).await,
-            HostCall::AbortTask { task } => return self.abort_task(task).await,
-            HostCall::Abort { conversation, background } => return self.abort(conversation, background).await,
+            HostCall::RetryTask { task } => Box::pin(self.retry_task(task)),
+            HostCall::WaitIdle { conversation, timeout_ms } => Box::pin(self.wait_idle(conversation, of(timeout_ms))),
+            HostCall::Inspect => Box::pin(self.inspected()),
         };
-        Ok(Answer::Value(value))
+        answer.await
     }
 
     pub(super) async fn read(&self, read: Read) -> Result<Answer, LineError> {
@@ -71,7 +76,7 @@ impl SessionLine {
         Ok(value.unwrap_or(Json::null()))
     }
 
-    async fn root(&self) -> Result<Json, LineError> {
+    async fn root(&self) -> Result<Answer, LineError> {
         let record = self
             .session()
             .commit(async |tx| {
@@ -83,10 +88,11 @@ impl SessionLine {
                 Ok(root)
             })
             .await?;
-        Ok(json(Some(&record)))
+        Ok(Answer::Value(json(Some(&record))))
     }
 
     async fn submit(&self, conversation: ConversationId, draft: SubmissionDraft) -> Result<Answer, LineError> {
+        self.resume();
         let admission = self
             .session()
             .commit(async |tx| {
@@ -110,35 +116,6 @@ impl SessionLine {
                 Answer::Failed(HostFailure::Invalid("the request ID names a submission of the other type".to_owned()))
             }
         })
-    }
-
-    async fn wait_submission(&self, id: SubmissionId, timeout: Duration) -> Result<Answer, LineError> {
-        let deadline = tokio::time::Instant::now() + timeout.min(WAIT_MAX);
-        let changed = self.changed();
-        loop {
-            let notified = changed.notified();
-            tokio::pin!(notified);
-            // Registered before the look, so that no commit between the two is missed.
-            notified.as_mut().enable();
-            let Some(record) = self.session().store().submission(id).await? else { return Ok(not_found("submission", id.get())) };
-            if record.settled() || tokio::time::timeout_at(deadline, notified).await.is_err() {
-                return Ok(Answer::Value(json(Some(&record))));
-            }
-        }
-    }
-
-    async fn wait_task(&self, id: TaskId, timeout: Duration) -> Result<Answer, LineError> {
-        let deadline = tokio::time::Instant::now() + timeout.min(WAIT_MAX);
-        let changed = self.changed();
-        loop {
-            let notified = changed.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            let Some(record) = self.session().store().task(id).await? else { return Ok(not_found("task", id.get())) };
-            if record.terminal() || tokio::time::timeout_at(deadline, notified).await.is_err() {
-                return Ok(Answer::Value(json(Some(&record))));
-            }
-        }
     }
 
     async fn configure(&self, conversation: ConversationId, config: ConversationConfig) -> Result<Answer, LineError> {
@@ -170,29 +147,6 @@ impl SessionLine {
             .await?;
         Ok(word.map_or_else(|| not_found("submission", id.get()), |word| Answer::Value(Json::from(word))))
     }
-
-    /// `marked` or `terminal` (section 2.2).
-    async fn abort_task(&self, task: TaskId) -> Result<Answer, LineError> {
-        let Some(record) = self.session().store().task(task).await? else { return Ok(not_found("task", task.get())) };
-        if record.terminal() {
-            return Ok(Answer::Value(Json::from("terminal")));
-        }
-        self.mark(&[task].into()).await?;
-        Ok(Answer::Value(Json::from("marked")))
-    }
-
-    /// Withdraws queued inputs and marks the work below a conversation (section 5.4).
-    async fn abort(&self, conversation: ConversationId, background: bool) -> Result<Answer, LineError> {
-        self.complete_tree().await?;
-        self.session().commit(async |tx| Ok::<_, CommitError>(withdraw_inputs(tx, conversation).await?)).await?;
-        let tasks = {
-            let state = self.state();
-            let tree = &state.tree;
-            if background { tree.everything_of(conversation) } else { tree.foreground_of(conversation) }
-        };
-        self.mark(&tasks.into_iter().collect()).await?;
-        Ok(Answer::Done)
-    }
 }
 
 const fn placed_word(record: &SubmissionRecord) -> &'static str {
@@ -214,11 +168,11 @@ pub(crate) async fn built_in_documents(tx: &Tx, conversation: ConversationId) ->
     Ok(())
 }
 
-fn json<T: serde::Serialize>(value: Option<&T>) -> Json {
+pub(super) fn json<T: serde::Serialize>(value: Option<&T>) -> Json {
     // Records are JSON by construction; one that were not would be shown as absent.
     value.and_then(|value| Json::from_serde(value).ok()).unwrap_or(Json::null())
 }
 
-fn not_found(what: &str, id: i64) -> Answer {
+pub(super) fn not_found(what: &str, id: i64) -> Answer {
     Answer::Failed(HostFailure::NotFound { what: what.to_owned(), id })
 }

@@ -12,7 +12,7 @@ use crate::run::{RunEnd, end_run};
 impl SessionLine {
     /// Ends a task with an outcome: held while ordinary owned work is live, judged on the commit's candidate records (section 5.5).
     pub(super) async fn end_task(&self, tx: &Tx, record: TaskRecord, outcome: TaskOutcome) -> Result<TaskRecord, TxError> {
-        let candidate = self.candidate_tree(tx);
+        let candidate = self.candidate_tree(tx).await?;
         let held = !candidate.owned_work(record.id).is_empty();
         if held {
             let record = TaskRecord { state: TaskState::Completing { outcome }, memos: None, ..record };
@@ -23,7 +23,7 @@ impl SessionLine {
     }
 
     /// The tree as the commit would leave it.
-    pub(super) fn candidate_tree(&self, tx: &Tx) -> Tree {
+    pub(super) async fn candidate_tree(&self, tx: &Tx) -> Result<Tree, TxError> {
         let mut tree = self.state().tree.clone();
         for conversation in tx.staged_conversations() {
             tree.conversation_owners.insert(conversation.id, conversation.owner.map(|owner| owner.task_id));
@@ -36,7 +36,8 @@ impl SessionLine {
                 tree.live.insert(task.id, task);
             }
         }
-        tree
+        self.complete(&mut tree).await?;
+        Ok(tree)
     }
 
     /// Ends a task as faulted: its code broke a rule, threw, or wrote what storage refused.

@@ -1,25 +1,29 @@
 //! What the scheduler decides by itself: marks, finishes, aborts without effects, orphans (sections 5.4 and 5.5).
 
-use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 
-use picofleet_session::storage::{ConversationQuery, PAGE_MAX};
-use picofleet_session::{CommitError, ConversationId, Json, TaskId, TaskOutcome, TaskRecord, TaskState, Tx, TxError};
+use futures::FutureExt as _;
+use picofleet_session::{CommitError, Json, TaskError, TaskId, TaskOutcome, TaskRecord, TaskState, Violation};
 
+use super::definitions::{Fit, LineReport};
 use super::outcome::finish;
-use super::{LineError, SessionLine};
+use super::{LineError, RESTART_LIMIT, SessionLine};
+use crate::inspection::Scheduling;
 use crate::ownership::Plan;
-use crate::submission::withdraw_inputs;
 use crate::task::{NextState, checkpoint};
 
 impl SessionLine {
-    /// Stores what the scheduler decides until nothing is left of it, and answers what may be reserved.
+    /// Stores what the scheduler decides until nothing is left of it, and answers what may be reserved. A line that is paused or closing
+    /// decides nothing.
     pub(super) async fn reconcile(&self) -> Result<Plan, LineError> {
         loop {
+            if self.scheduling() != Scheduling::Running {
+                return Ok(Plan::default());
+            }
             self.complete_tree().await?;
-            let plan = self.current_plan();
-            let blocked = self.blocked_aborts(&plan);
-            let on_line = self.aborts_on_line(&plan, &blocked);
-            if plan.marks.is_empty() && plan.finishes.is_empty() && on_line.is_empty() && blocked.is_empty() {
+            let mut plan = self.tree_plan();
+            let ends = self.sort(&mut plan);
+            if plan.marks.is_empty() && plan.finishes.is_empty() && ends.is_empty() {
                 return Ok(plan);
             }
             if !plan.marks.is_empty() {
@@ -28,49 +32,99 @@ impl SessionLine {
             for task in plan.finishes {
                 self.finish_held(task).await?;
             }
-            for (task, decision) in on_line {
-                self.abort_on_line(task, decision).await?;
-            }
-            for (task, reason) in blocked {
-                self.orphan(task, reason).await?;
+            for (task, end) in ends {
+                self.end_by_scheduler(task, end).await?;
             }
         }
     }
 
-    fn current_plan(&self) -> Plan {
+    /// What the ownership tree alone says.
+    pub(super) fn tree_plan(&self) -> Plan {
         let state = self.state();
-        state.tree.plan(&state.held.keys().copied().collect(), self.now())
+        state.tree.plan(&state.invoked(), self.now())
     }
 
-    /// Marks tasks, and withdraws the queued inputs of the conversations that they own.
-    pub(super) async fn mark(&self, tasks: &BTreeSet<TaskId>) -> Result<(), LineError> {
-        self.session()
+    /// Takes blocked tasks out of the plan, and what the scheduler does itself.
+    fn sort(&self, plan: &mut Plan) -> Vec<(TaskId, End)> {
+        let state = self.state();
+        let mut ends = Vec::new();
+        plan.runs.retain(|task| {
+            let Some(record) = state.tree.live.get(task) else { return false };
+            if !matches!(state.fit(record), Fit::Ready { .. }) {
+                return false;
+            }
+            let parked = state.restarts(record) >= RESTART_LIMIT;
+            if parked {
+                ends.push((*task, End::Park));
+            }
+            !parked
+        });
+        plan.aborts.retain(|task| {
+            let Some(record) = state.tree.live.get(task) else { return false };
+            let end = match state.fit(record) {
+                Fit::Blocked { reason, .. } => Some(End::Orphan(reason)),
+                Fit::Ready { .. } if state.restarts(record) >= RESTART_LIMIT => Some(End::Lost),
+                Fit::Ready { .. } => {
+                    let decision = || state.tasks.get(&record.kind)?.abort_decision(checkpoint(record)?);
+                    // A record of an older version is brought up first, which changes the checkpoint.
+                    state.tasks.get(&record.kind).is_some_and(|task| task.version() == record.version).then(decision).flatten().map(End::Abort)
+                }
+            };
+            let reserved = end.is_none();
+            ends.extend(end.map(|end| (*task, end)));
+            reserved
+        });
+        ends
+    }
+
+    async fn end_by_scheduler(&self, task: TaskId, end: End) -> Result<(), LineError> {
+        match end {
+            End::Abort(decision) => self.abort_on_line(task, decision).await,
+            End::Orphan(reason) => self.end_marked(task, TaskOutcome::Orphaned { reason: reason.to_owned() }).await,
+            End::Lost => {
+                let message = format!("the abort handler was lost {RESTART_LIMIT} times");
+                self.end_marked(task, TaskOutcome::Faulted { error: TaskError { message, detail: None } }).await
+            }
+            End::Park => self.park(task).await,
+        }
+    }
+
+    /// Parks a task that was lost too often: it stays `pending` until it is retried or aborted.
+    async fn park(&self, task: TaskId) -> Result<(), LineError> {
+        let parked = self
+            .session()
             .commit(async |tx| {
-                let mut owned = Vec::new();
-                let mut records = Vec::new();
-                for task in tasks {
-                    owned.extend(owned_conversations(tx, *task).await?);
-                    records.extend(tx.task(*task).await?.filter(|record| !record.terminal() && !record.abort_requested));
+                let Some(record) = tx.task(task).await?.filter(|task| !task.abort_requested) else { return Ok::<_, CommitError>(false) };
+                let restarts = self.state().restarts(&record);
+                let state = match record.state.clone() {
+                    TaskState::Running { checkpoint } => TaskState::Pending { checkpoint },
+                    other => other,
+                };
+                if record.terminal() || restarts < RESTART_LIMIT {
+                    return Ok(false);
                 }
-                for record in records {
-                    tx.put_task(TaskRecord { abort_requested: true, ..record }).await?;
-                }
-                for conversation in owned {
-                    withdraw_inputs(tx, conversation).await?;
-                }
-                Ok::<_, CommitError>(())
+                tx.put_task(TaskRecord { state, restarts, ..record }).await?;
+                Ok(true)
             })
             .await?;
+        if parked {
+            {
+                let mut state = self.state();
+                state.lost.remove(&task);
+                state.held.remove(&task);
+            }
+            self.report(&LineReport::RestartLimit { task });
+        }
         Ok(())
     }
 
     /// A held outcome becomes terminal once nothing below is live.
-    async fn finish_held(&self, task: TaskId) -> Result<(), LineError> {
+    pub(super) async fn finish_held(&self, task: TaskId) -> Result<(), LineError> {
         self.session()
             .commit(async |tx| {
                 let Some(record) = tx.task(task).await? else { return Ok(()) };
                 let TaskState::Completing { outcome } = record.state.clone() else { return Ok(()) };
-                if self.candidate_tree(tx).owned_work(task).is_empty() {
+                if self.candidate_tree(tx).await?.owned_work(task).is_empty() {
                     finish(tx, record, outcome).await?;
                 }
                 Ok::<_, CommitError>(())
@@ -79,36 +133,24 @@ impl SessionLine {
         Ok(())
     }
 
-    /// Marked tasks that no definition can take: they are orphaned (section 5.4).
-    fn blocked_aborts(&self, plan: &Plan) -> Vec<(TaskId, &'static str)> {
-        let records: Vec<TaskRecord> = {
-            let state = self.state();
-            plan.aborts.iter().filter_map(|task| state.tree.live.get(task).cloned()).collect()
-        };
-        records.into_iter().filter_map(|record| Some((record.id, self.taken_by_definition(record).err()?))).collect()
-    }
-
-    /// Marked tasks whose abort handler has no effect.
-    fn aborts_on_line(&self, plan: &Plan, blocked: &[(TaskId, &'static str)]) -> Vec<(TaskId, Json)> {
-        let state = self.state();
-        let decision = |task: &TaskId| {
-            let record = state.tree.live.get(task)?;
-            self.inner.tasks.get(&record.kind)?.abort_decision(checkpoint(record)?)
-        };
-        let free = plan.aborts.iter().filter(|task| blocked.iter().all(|(other, _)| other != *task));
-        free.filter_map(|task| Some((*task, decision(task)?))).collect()
-    }
-
     async fn abort_on_line(&self, task: TaskId, decision: Json) -> Result<(), LineError> {
         let bound = picofleet_session::Bound { conversation: None, task: Some(task) };
         let result = self
             .session()
             .commit_bound(bound, async |tx| {
                 let Some(record) = tx.task(task).await?.filter(|task| !task.terminal()) else { return Ok(()) };
-                let Some(definition) = self.inner.tasks.get(&record.kind) else { return Ok(()) };
-                if let (NextState::End(outcome), _) = definition.apply(tx, &record, decision).await? {
-                    self.end_task(tx, record, outcome).await?;
-                }
+                let definition = self.state().tasks.get(&record.kind).cloned();
+                let Some(definition) = definition else { return Ok(()) };
+                let panicked = |_| Err(CommitError::Invalid(Violation::Decision { why: format!("the abort of {} panicked", record.kind) }));
+                let applied = AssertUnwindSafe(definition.apply(tx, &record, decision)).catch_unwind().await.unwrap_or_else(panicked);
+                let outcome = match applied?.0 {
+                    NextState::End(outcome) => outcome,
+                    // Tried again and again it would never end.
+                    _ => TaskOutcome::Faulted {
+                        error: TaskError { message: "the abort handler returned without an outcome".to_owned(), detail: None },
+                    },
+                };
+                self.end_task(tx, record, outcome).await?;
                 Ok::<_, CommitError>(())
             })
             .await;
@@ -117,10 +159,6 @@ impl SessionLine {
             Err(error) => self.end_marked(task, TaskOutcome::Faulted { error: super::say_error(&error) }).await,
             Ok(()) => Ok(()),
         }
-    }
-
-    async fn orphan(&self, task: TaskId, reason: &'static str) -> Result<(), LineError> {
-        self.end_marked(task, TaskOutcome::Orphaned { reason: reason.to_owned() }).await
     }
 
     async fn end_marked(&self, task: TaskId, outcome: TaskOutcome) -> Result<(), LineError> {
@@ -136,17 +174,14 @@ impl SessionLine {
     }
 }
 
-/// The conversations that a task owns. Table reads.
-async fn owned_conversations(tx: &Tx, task: TaskId) -> Result<Vec<ConversationId>, TxError> {
-    let mut owned = Vec::new();
-    let mut cursor = None;
-    loop {
-        let query = ConversationQuery { owner_conversation_id: None, owner_task_id: Some(task) };
-        let page = tx.scan_conversations(query, PAGE_MAX, cursor).await?;
-        owned.extend(page.items.into_iter().map(|conversation| conversation.id));
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(owned);
-        }
-    }
+/// What the scheduler does with a task instead of letting it be reserved.
+enum End {
+    /// Its abort handler has no effect.
+    Abort(Json),
+    /// No definition can take it.
+    Orphan(&'static str),
+    /// Its abort handler was lost too often.
+    Lost,
+    /// It was lost too often.
+    Park,
 }

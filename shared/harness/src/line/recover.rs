@@ -1,10 +1,15 @@
 //! What an opening does, and filling in what the tree does not know.
 
-use picofleet_session::storage::{PAGE_MAX, TaskFilter, TaskQuery};
-use picofleet_session::{CommitError, ConversationId, TaskId, TaskRecord, TaskState};
+use std::collections::BTreeSet;
+
+use picofleet_session::storage::{PAGE_MAX, StorageError, TaskFilter, TaskQuery};
+use picofleet_session::{
+    CommitError, ConversationId, InvocationRow, Json, ROOT_CONVERSATION_ID, TaskId, TaskOutcome, TaskRecord, TaskState,
+};
 
 use super::{LineError, SessionLine};
-use crate::ownership::Lineage;
+use crate::ownership::{Lineage, Tree};
+use crate::wire::{Answer, Next};
 
 impl SessionLine {
     /// Reads the live tasks, and gives those back that a process left running.
@@ -21,68 +26,148 @@ impl SessionLine {
             }
         }
         let running: Vec<TaskRecord> = live.iter().filter(|task| matches!(task.state, TaskState::Running { .. })).cloned().collect();
+        let lost = self.lost(&live).await?;
         {
             let mut state = self.state();
+            state.lost = lost;
             for task in live {
                 state.tree.lineage.insert(task.id, Lineage::of(&task));
                 state.tree.live.insert(task.id, task);
             }
         }
-        if running.is_empty() {
-            return Ok(());
+        if !running.is_empty() {
+            self.session()
+                .commit(async |tx| {
+                    for task in running {
+                        let TaskState::Running { checkpoint } = task.state.clone() else { continue };
+                        tx.put_task(TaskRecord { state: TaskState::Pending { checkpoint }, ..task }).await?;
+                    }
+                    Ok::<_, CommitError>(())
+                })
+                .await?;
         }
-        self.session()
-            .commit(async |tx| {
-                for task in running {
-                    let TaskState::Running { checkpoint } = task.state.clone() else { continue };
-                    let restarts = task.restarts.saturating_add(1);
-                    tx.put_task(TaskRecord { state: TaskState::Pending { checkpoint }, restarts, ..task }).await?;
-                }
-                Ok::<_, CommitError>(())
-            })
-            .await?;
-        Ok(())
+        self.finish_drained().await
+    }
+
+    /// The tasks whose invocation died with its process: those left running, and those given back by an opening which nobody reserved
+    /// since. An invocation that ended in order has said so in its row.
+    async fn lost(&self, live: &[TaskRecord]) -> Result<BTreeSet<TaskId>, LineError> {
+        let mut lost = BTreeSet::new();
+        for task in live {
+            let reserved = match &task.state {
+                TaskState::Running { .. } => true,
+                TaskState::Pending { .. } => task.started_at.is_some(),
+                _ => false,
+            };
+            if reserved && self.session().store().invocation(task.id).await?.is_some_and(|row| !ended_in_order(&row)) {
+                lost.insert(task.id);
+            }
+        }
+        Ok(lost)
+    }
+
+    /// Held outcomes whose work has drained become terminal; one may let go of another.
+    async fn finish_drained(&self) -> Result<(), LineError> {
+        loop {
+            self.complete_tree().await?;
+            let plan = self.tree_plan();
+            if plan.finishes.is_empty() {
+                return Ok(());
+            }
+            for task in plan.finishes {
+                self.finish_held(task).await?;
+            }
+        }
     }
 
     /// Reads what is above the live tasks, and how tasks ended that a live one waits for. These facts never change.
     pub(super) async fn complete_tree(&self) -> Result<(), LineError> {
         loop {
-            let (conversations, tasks) = self.unknown();
-            if conversations.is_empty() && tasks.is_empty() {
+            let unknown = unknown(&self.state().tree);
+            if unknown.nothing() {
                 return Ok(());
             }
-            for id in conversations {
-                let owner = self.session().store().conversation(id).await?.and_then(|conversation| conversation.owner);
-                self.state().tree.conversation_owners.insert(id, owner.map(|owner| owner.task_id));
-            }
-            for id in tasks {
-                let Some(task) = self.session().store().task(id).await? else {
-                    // A task that is not there owns nothing and is waited for by nobody: it is taken as the top.
-                    self.state()
-                        .tree
-                        .lineage
-                        .insert(id, Lineage { conversation: picofleet_session::ROOT_CONVERSATION_ID, owner: None, background: false });
-                    continue;
-                };
-                let mut state = self.state();
-                state.tree.lineage.insert(id, Lineage::of(&task));
-                if let TaskState::Terminal { outcome } = task.state {
-                    state.tree.outcomes.insert(id, outcome);
-                }
-            }
+            let found = self.find(unknown).await?;
+            found.enter(&mut self.state().tree);
         }
     }
 
-    fn unknown(&self) -> (Vec<ConversationId>, Vec<TaskId>) {
-        let state = self.state();
-        let tree = &state.tree;
-        let conversations = tree.lineage.values().map(|lineage| lineage.conversation);
-        let conversations = conversations.filter(|id| !tree.conversation_owners.contains_key(id)).collect();
-        let owners = tree.lineage.values().filter_map(|lineage| lineage.owner);
-        let above = tree.conversation_owners.values().filter_map(|owner| *owner);
-        let waited = tree.live.values().filter_map(|task| if let TaskState::Waiting { on, .. } = &task.state { Some(on) } else { None });
-        let waited = waited.flatten().copied().filter(|id| !tree.live.contains_key(id) && !tree.outcomes.contains_key(id));
-        let tasks = owners.chain(above).filter(|id| !tree.lineage.contains_key(id)).chain(waited).collect();
-        (conversations, tasks)
+    /// The same for a tree that is not the committed one.
+    pub(super) async fn complete(&self, tree: &mut Tree) -> Result<(), StorageError> {
+        loop {
+            let unknown = unknown(tree);
+            if unknown.nothing() {
+                return Ok(());
+            }
+            self.find(unknown).await?.enter(tree);
+        }
+    }
+
+    async fn find(&self, unknown: Unknown) -> Result<Found, StorageError> {
+        let mut found = Found::default();
+        for id in unknown.conversations {
+            let owner = self.session().store().conversation(id).await?.and_then(|conversation| conversation.owner);
+            found.conversations.push((id, owner.map(|owner| owner.task_id)));
+        }
+        for id in unknown.tasks {
+            found.tasks.push((id, self.session().store().task(id).await?));
+        }
+        Ok(found)
+    }
+}
+
+/// Whether an invocation had ended, by its own saying or because it was given back, before its process was gone.
+fn ended_in_order(row: &InvocationRow) -> bool {
+    let answer: Option<Answer> = row.answer.as_ref().and_then(|answer| answer.to().ok());
+    matches!(answer, Some(Answer::Said { next: Some(Next::Stop), .. }))
+}
+
+/// What a tree does not know yet.
+struct Unknown {
+    conversations: Vec<ConversationId>,
+    tasks: Vec<TaskId>,
+}
+
+impl Unknown {
+    const fn nothing(&self) -> bool {
+        self.conversations.is_empty() && self.tasks.is_empty()
+    }
+}
+
+fn unknown(tree: &Tree) -> Unknown {
+    let conversations = tree.lineage.values().map(|lineage| lineage.conversation);
+    let conversations = conversations.filter(|id| !tree.conversation_owners.contains_key(id)).collect();
+    let owners = tree.lineage.values().filter_map(|lineage| lineage.owner);
+    let above = tree.conversation_owners.values().filter_map(|owner| *owner);
+    let waited = tree.live.values().filter_map(|task| if let TaskState::Waiting { on, .. } = &task.state { Some(on) } else { None });
+    let waited = waited.flatten().copied().filter(|id| !tree.live.contains_key(id) && !tree.outcomes.contains_key(id));
+    let tasks = owners.chain(above).filter(|id| !tree.lineage.contains_key(id)).chain(waited).collect();
+    Unknown { conversations, tasks }
+}
+
+#[derive(Default)]
+struct Found {
+    conversations: Vec<(ConversationId, Option<TaskId>)>,
+    tasks: Vec<(TaskId, Option<TaskRecord>)>,
+}
+
+impl Found {
+    fn enter(self, tree: &mut Tree) {
+        tree.conversation_owners.extend(self.conversations);
+        for (id, task) in self.tasks {
+            // A task that is not there owns nothing and is waited for by nobody: it is taken as the top.
+            let top = Lineage { conversation: ROOT_CONVERSATION_ID, owner: None, background: false };
+            tree.lineage.insert(id, task.as_ref().map_or(top, Lineage::of));
+            match task.map(|task| task.state) {
+                Some(TaskState::Terminal { outcome }) => {
+                    tree.outcomes.insert(id, outcome);
+                }
+                // It can't have failed, and is not live: taken as completed, so that it is not looked for again.
+                None => {
+                    tree.outcomes.insert(id, TaskOutcome::Completed { result: Json::null() });
+                }
+                Some(_) => {}
+            }
+        }
     }
 }

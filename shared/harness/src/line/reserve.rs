@@ -1,16 +1,31 @@
 //! Reservation: a task goes to an invocation (section 5.4, `protocol.md` 3).
 
+use std::sync::Arc;
+
 use picofleet_session::{CommitError, InvocationId, InvocationRow, Json, TaskId, TaskRecord, TaskState, Tx};
 
-use super::{Held, LineError, SessionLine};
-use crate::kinds::reason;
+use super::{Held, LineError, RESTART_LIMIT, SessionLine};
+use crate::inspection::Scheduling;
 use crate::step::Mode;
-use crate::task::checkpoint;
-use crate::wire::{Answer, Refusal, Reservation, WorkerId};
+use crate::task::{LineTask, checkpoint};
+use crate::wire::{Answer, Definition, Refusal, Reservation, WorkerId};
+
+/// A task that may be reserved now.
+struct Ready {
+    record: TaskRecord,
+    mode: Mode,
+    definition: Arc<dyn LineTask>,
+}
 
 impl SessionLine {
     /// Gives a ready task to an invocation. The same invocation gets the same reservation again, so that a lost answer burns nothing.
-    pub(super) async fn reserve(&self, task: TaskId, invocation: InvocationId, worker: WorkerId) -> Result<Answer, LineError> {
+    pub(super) async fn reserve(
+        &self,
+        task: TaskId,
+        invocation: InvocationId,
+        worker: WorkerId,
+        named: Option<Definition>,
+    ) -> Result<Answer, LineError> {
         if let Some(reservation) = self.reserved(task, invocation) {
             return Ok(Answer::Reserved(Box::new(reservation)));
         }
@@ -18,18 +33,37 @@ impl SessionLine {
         let reservation = self
             .session()
             .commit(async |tx| {
-                let Some((record, mode)) = self.ready(tx, task).await? else { return Ok::<_, CommitError>(None) };
+                let Some(Ready { record, mode, definition }) = self.ready(tx, task, named.as_ref()).await? else {
+                    return Ok::<_, CommitError>(None);
+                };
                 let began_at = checkpoint(&record).cloned().unwrap_or(Json::null());
                 tx.put_task(record.clone()).await?;
                 tx.put_invocation(InvocationRow { task_id: task, invocation, number: 0, digest: None, answer: None });
                 // Taken on the line: from here on no other reservation finds the task ready.
-                let held = Held { invocation, worker, mode, began_at, number: 0, last: None };
-                self.state().held.insert(task, held);
+                let held = Held {
+                    invocation,
+                    worker,
+                    mode,
+                    began_at,
+                    number: 0,
+                    last: None,
+                    definition,
+                    reported: None,
+                    heard: false,
+                    expired: false,
+                };
+                let mut state = self.state();
+                if state.held.insert(task, held).is_some_and(|before| before.expired && before.heard) {
+                    state.lost.insert(task);
+                }
                 Ok(Some(Reservation { record, mode }))
             })
             .await;
         match reservation {
-            Ok(Some(reservation)) => Ok(Answer::Reserved(Box::new(reservation))),
+            Ok(Some(reservation)) => {
+                self.state().lost.remove(&task);
+                self.begin(task, invocation, reservation).await
+            }
             Ok(None) => Ok(Answer::Refused(Refusal::NotReady)),
             Err(error) => {
                 self.ended(task, invocation);
@@ -38,19 +72,43 @@ impl SessionLine {
         }
     }
 
+    /// The step before the first phase (section 5.1): a mark that landed while the reservation was in storage had to wait for the line, and
+    /// comes before this.
+    async fn begin(&self, task: TaskId, invocation: InvocationId, reservation: Reservation) -> Result<Answer, LineError> {
+        let begins = self
+            .session()
+            .commit(async |tx| {
+                let record = tx.task(task).await?;
+                let begins = record.is_some_and(|record| {
+                    matches!(record.state, TaskState::Running { .. }) && (reservation.mode == Mode::Abort || !record.abort_requested)
+                });
+                Ok::<_, CommitError>(begins && self.scheduling() != Scheduling::Closing)
+            })
+            .await;
+        if let Ok(true) = begins {
+            return Ok(Answer::Reserved(Box::new(reservation)));
+        }
+        self.ended(task, invocation);
+        begins?;
+        Ok(Answer::Refused(Refusal::NotReady))
+    }
+
     /// The reservation that an invocation has already.
     fn reserved(&self, task: TaskId, invocation: InvocationId) -> Option<Reservation> {
         let state = self.state();
         let held = state.held.get(&task).filter(|held| held.invocation == invocation)?;
-        let record = state.tree.live.get(&task)?.clone();
+        let record = state.tree.live.get(&task).filter(|record| matches!(record.state, TaskState::Running { .. }))?.clone();
         Some(Reservation { record, mode: held.mode })
     }
 
     /// The running record of a task that may be reserved now, with what to run.
-    async fn ready(&self, tx: &Tx, task: TaskId) -> Result<Option<(TaskRecord, Mode)>, CommitError> {
+    async fn ready(&self, tx: &Tx, task: TaskId, named: Option<&Definition>) -> Result<Option<Ready>, CommitError> {
         let mode = {
             let state = self.state();
-            let plan = state.tree.plan(&state.held.keys().copied().collect(), tx.now());
+            if state.scheduling != Scheduling::Running {
+                return Ok(None);
+            }
+            let plan = state.tree.plan(&state.invoked(), tx.now());
             if plan.runs.contains(&task) {
                 Mode::Run
             } else if plan.aborts.contains(&task) {
@@ -60,26 +118,18 @@ impl SessionLine {
             }
         };
         let Some(record) = tx.task(task).await? else { return Ok(None) };
-        let Ok(record) = self.taken_by_definition(record) else { return Ok(None) };
-        let Some(at) = checkpoint(&record).cloned() else { return Ok(None) };
-        let record =
-            TaskRecord { state: TaskState::Running { checkpoint: at }, started_at: record.started_at.or_else(|| Some(tx.now())), ..record };
-        Ok(Some((record, mode)))
-    }
-
-    /// A record as the current definition takes it; else the reason that blocks it (section 5.4).
-    pub(super) fn taken_by_definition(&self, record: TaskRecord) -> Result<TaskRecord, &'static str> {
-        let task = self.inner.tasks.get(&record.kind).ok_or(reason::MISSING_TASK)?;
-        let version = task.version();
-        match record.version.cmp(&version) {
-            std::cmp::Ordering::Equal => Ok(record),
-            std::cmp::Ordering::Greater => Err(reason::TASK_TOO_OLD),
-            std::cmp::Ordering::Less => {
-                let at = checkpoint(&record).cloned().unwrap_or(Json::null());
-                let migrated = task.migrate(record.version, record.input.clone(), at).ok_or(reason::MIGRATION_FAILED)?;
-                let (input, at) = migrated.map_err(|_| reason::MIGRATION_FAILED)?;
-                Ok(TaskRecord { version, input, state: TaskState::Pending { checkpoint: at }, ..record })
-            }
+        let restarts = self.state().restarts(&record);
+        // Parking it, or ending it, is the scheduler's.
+        if restarts >= RESTART_LIMIT {
+            return Ok(None);
         }
+        let Ok((record, definition)) = self.taken(record) else { return Ok(None) };
+        if named.is_some_and(|named| named.version != definition.version()) {
+            return Ok(None);
+        }
+        let Some(at) = checkpoint(&record).cloned() else { return Ok(None) };
+        let started_at = record.started_at.or_else(|| Some(tx.now()));
+        let record = TaskRecord { state: TaskState::Running { checkpoint: at }, started_at, restarts, ..record };
+        Ok(Some(Ready { record, mode, definition }))
     }
 }

@@ -8,9 +8,11 @@ use picofleet_session::{
 };
 use sha2::{Digest as _, Sha256};
 
+use super::park::sleep_rejection;
 use super::{Held, LineError, SessionLine, chain};
+use crate::inspection::Scheduling;
 use crate::step::{Mode, PhaseEnd, Step, StepFacts, step};
-use crate::task::{NextState, checkpoint};
+use crate::task::{LineTask, NextState, checkpoint};
 use crate::wire::{Answer, Next, Refusal, Said};
 
 /// How a saying came out inside its commit.
@@ -35,7 +37,12 @@ impl From<CommitError> for Rollback {
 impl SessionLine {
     /// Takes the next saying of an invocation.
     pub(super) async fn say(&self, task: TaskId, invocation: InvocationId, number: u32, said: Said) -> Result<Answer, LineError> {
+        // The last phase's own commits are over; what comes now stays for the next opening (section 5.1).
+        if self.scheduling() == Scheduling::Closing {
+            return Ok(Answer::Refused(Refusal::Gone));
+        }
         let digest = digest(&said);
+        let steps = matches!(said, Said::PhaseEnd(_));
         let held = match self.admit_saying(task, invocation, number, &digest) {
             Ok(held) => held,
             Err(answer) => return Ok(answer),
@@ -60,22 +67,20 @@ impl SessionLine {
                 Ok(answer)
             }
             Err(Rollback::Refused(refusal)) => Ok(Answer::Refused(refusal)),
-            Err(Rollback::Failed(error)) => self.failed_saying(task, invocation, error).await,
+            Err(Rollback::Failed(error)) => self.failed_saying(task, invocation, error, steps).await,
         }
     }
 
     /// Progress: one document row, no number, no task row.
     pub(super) async fn progress(&self, task: TaskId, invocation: InvocationId, decision: Json) -> Result<Answer, LineError> {
-        let holds = self.state().held.get(&task).is_some_and(|held| held.invocation == invocation);
-        if !holds {
-            return Ok(Answer::Refused(Refusal::Gone));
-        }
+        let held = self.state().held.get(&task).filter(|held| held.invocation == invocation).cloned();
+        let Some(held) = held.filter(|_| self.scheduling() != Scheduling::Closing) else { return Ok(Answer::Refused(Refusal::Gone)) };
         let bound = Bound { conversation: self.conversation_of(task), task: Some(task) };
         let result = self
             .session()
             .commit_bound(bound, async |tx| {
                 let Some(record) = self.gated(tx, task, Mode::Run).await? else { return Err(Rollback::Refused(Refusal::Gone)) };
-                match self.apply(tx, &record, decision).await? {
+                match apply(&*held.definition, tx, &record, decision).await? {
                     (NextState::Stay, _) => Ok(()),
                     _ => Err(Rollback::Refused(Refusal::Protocol("progress changes no state".to_owned()))),
                 }
@@ -96,9 +101,13 @@ impl SessionLine {
     /// Checks the invocation and the number; the answer for one that is not the next.
     fn admit_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: &str) -> Result<Held, Answer> {
         let mut state = self.state();
-        let Some(held) = state.held.get(&task).filter(|held| held.invocation == invocation).cloned() else {
+        let Some(held) = state.held.get_mut(&task).filter(|held| held.invocation == invocation) else {
             return Err(Answer::Refused(Refusal::Gone));
         };
+        // A saying names the invocation as a beat does; one that had expired is alive after all.
+        held.heard = true;
+        held.expired = false;
+        let held = held.clone();
         if number == held.number.saturating_add(1) {
             return Ok(held);
         }
@@ -130,14 +139,26 @@ impl SessionLine {
         self.inner.changed.notify_waiters();
     }
 
-    /// A commit that failed without effect faults the task; one that belongs to nobody any more is passed on.
-    async fn failed_saying(&self, task: TaskId, invocation: InvocationId, error: CommitError) -> Result<Answer, LineError> {
+    /// A commit that failed without effect faults the task, except the step's own: its invocation ends and the next reservation runs the
+    /// phase again (section 5.1). One that belongs to nobody any more is passed on.
+    async fn failed_saying(
+        &self,
+        task: TaskId,
+        invocation: InvocationId,
+        error: CommitError,
+        steps: bool,
+    ) -> Result<Answer, LineError> {
         match error {
             CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_) => Err(error.into()),
+            CommitError::Rejected(_) if steps => {
+                self.ended(task, invocation);
+                Ok(Answer::Refused(Refusal::Rejected(chain(&error))))
+            }
             other => {
                 let message = chain(&other);
-                self.fault(task, TaskError { message: message.clone(), detail: None }).await?;
+                let faulted = self.fault(task, TaskError { message: message.clone(), detail: None }).await;
                 self.ended(task, invocation);
+                faulted?;
                 Ok(Answer::Refused(Refusal::Rejected(message)))
             }
         }
@@ -153,7 +174,7 @@ impl SessionLine {
         match said {
             Said::Decide { decision, last, .. } => {
                 let Some(record) = self.gated(tx, task, held.mode).await? else { return Ok(Outcome::Refused(Refusal::Gone)) };
-                let (next, answer) = self.apply(tx, &record, decision).await?;
+                let (next, answer) = apply(&*held.definition, tx, &record, decision).await?;
                 if next == NextState::Stale {
                     return Ok(Outcome::Refused(Refusal::Stale));
                 }
@@ -182,32 +203,34 @@ impl SessionLine {
         }
     }
 
-    /// Applies a decision; a panic of its code is an error of the commit and nothing else.
-    async fn apply(&self, tx: &Tx, record: &TaskRecord, decision: Json) -> Result<(NextState, Json), CommitError> {
-        let invalid = |why: String| CommitError::Invalid(Violation::Decision { why });
-        let task = self.inner.tasks.get(&record.kind).ok_or_else(|| invalid(format!("there is no definition of {}", record.kind)))?;
-        let applied = AssertUnwindSafe(task.apply(tx, record, decision)).catch_unwind().await;
-        applied.unwrap_or_else(|_| Err(invalid(format!("applying a decision of {} panicked", record.kind))))
-    }
-
     /// Puts the state that a decision asks for, with the rules of section 5.5.
     async fn put_state(&self, tx: &Tx, record: TaskRecord, next: NextState, mode: Mode) -> Result<TaskRecord, CommitError> {
         let invalid = |why: String| CommitError::Invalid(Violation::Decision { why });
-        let parks = matches!(next, NextState::Wait { .. } | NextState::Sleep { .. });
-        if parks && mode == Mode::Abort {
-            return Err(invalid(format!("the abort handler of task {} cannot wait", record.id)));
+        match &next {
+            NextState::Wait { .. } if mode == Mode::Abort => {
+                return Err(invalid(format!("the abort handler of task {} cannot wait", record.id)));
+            }
+            NextState::Sleep { .. } if mode == Mode::Abort => {
+                return Err(invalid(format!("the abort handler of task {} cannot sleep", record.id)));
+            }
+            NextState::Wait { on, policy, .. } => {
+                if let Some(why) = self.wait_rejection(tx, &record, on, *policy).await? {
+                    return Err(invalid(why));
+                }
+            }
+            NextState::Sleep { until, .. } => {
+                if let Some(why) = sleep_rejection(record.id, *until) {
+                    return Err(invalid(why));
+                }
+            }
+            _ => {}
         }
         let state = match next {
             NextState::Stay | NextState::Stale => return Ok(record),
             NextState::End(outcome) => return Ok(self.end_task(tx, record, outcome).await?),
             NextState::Checkpoint(checkpoint) => TaskState::Running { checkpoint },
             NextState::Sleep { checkpoint, until } => TaskState::Sleeping { checkpoint, until },
-            NextState::Wait { checkpoint, on, policy } => {
-                if let Some(cycle) = self.candidate_tree(tx).wait_cycle(record.id, &on) {
-                    return Err(invalid(format!("task {} would be in a wait cycle: {cycle:?}", record.id)));
-                }
-                TaskState::Waiting { checkpoint, on, policy }
-            }
+            NextState::Wait { checkpoint, on, policy } => TaskState::Waiting { checkpoint, on, policy },
         };
         let progress = match &state {
             TaskState::Running { checkpoint } | TaskState::Sleeping { checkpoint, .. } | TaskState::Waiting { checkpoint, .. } => {
@@ -223,7 +246,9 @@ impl SessionLine {
 
     /// The step between two phases, in the same commit (section 5.1).
     async fn step(&self, tx: &Tx, record: TaskRecord, ended: &PhaseEnd, held: &Held) -> Result<Next, CommitError> {
-        let facts = StepFacts { mode: held.mode, closing: false, began_at: &held.began_at, hand_over: false };
+        let closing = self.scheduling() == Scheduling::Closing;
+        let hand_over = held.mode == Mode::Run && matches!(ended, PhaseEnd::Returned) && self.hands_over(&record, held);
+        let facts = StepFacts { mode: held.mode, closing, began_at: &held.began_at, hand_over };
         match step(&record, ended, facts) {
             Step::Stop(_) => Ok(Next::Stop),
             Step::Continue => Ok(Next::Continue(Box::new(record))),
@@ -239,6 +264,13 @@ impl SessionLine {
             }
         }
     }
+}
+
+/// Applies a decision; a panic of its code is an error of the commit and nothing else.
+async fn apply(task: &dyn LineTask, tx: &Tx, record: &TaskRecord, decision: Json) -> Result<(NextState, Json), CommitError> {
+    let applied = AssertUnwindSafe(task.apply(tx, record, decision)).catch_unwind().await;
+    let why = || format!("applying a decision of {} panicked", record.kind);
+    applied.unwrap_or_else(|_| Err(CommitError::Invalid(Violation::Decision { why: why() })))
 }
 
 /// The digest of a saying: a repetition has the same.

@@ -1,0 +1,109 @@
+//! Waits of hosts (section 2.2): each bounded; a caller that waits longer asks again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use picofleet_session::{ConversationId, Json, SubmissionId, TaskId};
+use tokio::time::Instant;
+
+use super::host::{json, not_found};
+use super::{LineError, SessionLine};
+use crate::step::Mode;
+use crate::wire::{Answer, HostFailure};
+
+/// The longest that one call waits; a caller asks again.
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// One look: whether the wait is over, and what was found.
+type Look<'a, T> = BoxFuture<'a, Result<(bool, T), LineError>>;
+
+impl SessionLine {
+    /// Looks after every commit until `look` finds something or the time is over; what it found last.
+    async fn until<'a, T>(&'a self, timeout: Duration, look: impl Fn() -> Look<'a, T> + Send) -> Result<(bool, T), LineError> {
+        let deadline = Instant::now() + timeout.min(WAIT_MAX);
+        let changed = self.changed();
+        loop {
+            let notified = changed.notified();
+            tokio::pin!(notified);
+            // Registered before the look, so that no commit between the two is missed.
+            notified.as_mut().enable();
+            let (done, found) = look().await?;
+            if done || tokio::time::timeout_at(deadline, notified).await.is_err() {
+                return Ok((done, found));
+            }
+        }
+    }
+
+    pub(super) async fn wait_submission(&self, id: SubmissionId, timeout: Duration) -> Result<Answer, LineError> {
+        self.resume();
+        let look = || -> Look<'_, _> {
+            Box::pin(async move {
+                let record = self.session().store().submission(id).await?;
+                Ok((record.as_ref().is_none_or(picofleet_session::SubmissionRecord::settled), record))
+            })
+        };
+        let (_, record) = self.until(timeout, look).await?;
+        Ok(record.map_or_else(|| not_found("submission", id.get()), |record| Answer::Value(json(Some(&record)))))
+    }
+
+    pub(super) async fn wait_task(&self, id: TaskId, timeout: Duration) -> Result<Answer, LineError> {
+        self.resume();
+        let look = || -> Look<'_, _> {
+            Box::pin(async move {
+                let record = self.session().store().task(id).await?;
+                Ok((record.as_ref().is_none_or(picofleet_session::TaskRecord::terminal), record))
+            })
+        };
+        let (_, record) = self.until(timeout, look).await?;
+        Ok(record.map_or_else(|| not_found("task", id.get()), |record| Answer::Value(json(Some(&record)))))
+    }
+
+    pub(super) async fn wait_idle(&self, conversation: Option<ConversationId>, timeout: Duration) -> Result<Answer, LineError> {
+        if let Some(id) = conversation
+            && self.session().store().conversation(id).await?.is_none()
+        {
+            return Ok(not_found("conversation", id.get()));
+        }
+        self.resume();
+        let (idle, ()) = self.until(timeout, || Box::pin(async move { Ok((self.idle(conversation).await?, ())) })).await?;
+        Ok(Answer::Value(Json::from(idle)))
+    }
+
+    async fn idle(&self, conversation: Option<ConversationId>) -> Result<bool, LineError> {
+        self.complete_tree().await?;
+        let state = self.state();
+        Ok(conversation.map_or_else(|| state.tree.foreground(), |id| state.tree.foreground_of(id)).is_empty())
+    }
+
+    /// Waits until the run invocation of a marked task has joined: it ended, or its lease is over.
+    pub(super) async fn join_run(&self, task: TaskId) -> Result<Answer, LineError> {
+        let joined = || -> Look<'_, ()> {
+            let runs = self.state().held.get(&task).is_some_and(|held| held.mode == Mode::Run && !held.expired);
+            Box::pin(std::future::ready(Ok((!runs, ()))))
+        };
+        let (joined, ()) = self.until(WAIT_MAX, joined).await?;
+        if joined {
+            return Ok(Answer::Value(Json::from("marked")));
+        }
+        Ok(Answer::Failed(HostFailure::Unavailable(format!("task {task} is marked, and its run has not stopped yet"))))
+    }
+
+    /// Waits until a conversation is idle and the tasks that its abort marked are over.
+    pub(super) async fn settle_abort(&self, conversation: ConversationId, marked: &[TaskId]) -> Result<Answer, LineError> {
+        let marked: Arc<[TaskId]> = marked.into();
+        let over = || -> Look<'_, ()> {
+            let marked = Arc::clone(&marked);
+            Box::pin(async move {
+                let idle = self.idle(Some(conversation)).await?;
+                let state = self.state();
+                Ok((idle && marked.iter().all(|task| !state.tree.live.contains_key(task)), ()))
+            })
+        };
+        let (over, ()) = self.until(WAIT_MAX, over).await?;
+        if over {
+            return Ok(Answer::Done);
+        }
+        Ok(Answer::Failed(HostFailure::Unavailable(format!("the work of conversation {conversation} is marked and has not stopped yet"))))
+    }
+}

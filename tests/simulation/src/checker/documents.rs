@@ -1,0 +1,150 @@
+//! Invariants of the built-in documents (`docs/invariants.md`, D1 to D6): run control, inbox and usage against the records.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use picofleet_harness::inbox::InboxState;
+use picofleet_harness::kinds::GENERATION;
+use picofleet_harness::live::LiveState;
+use picofleet_harness::usage::{UsageState, add};
+use picofleet_session::message::Message;
+use picofleet_session::{
+    ConversationId, DocumentContent, DocumentCreate, DocumentId, DocumentScope, Json, SubmissionRecord, SubmissionStatus, apply,
+};
+
+use super::Model;
+
+/// The values of the documents that are looked at.
+#[derive(Default)]
+pub(crate) struct Documents {
+    values: BTreeMap<DocumentId, Document>,
+    /// Conversations with documents that changed in this commit.
+    touched: BTreeSet<ConversationId>,
+}
+
+struct Document {
+    conversation: Option<ConversationId>,
+    kind: String,
+    /// `None` for a copy, whose value is not followed.
+    value: Option<Json>,
+}
+
+impl Documents {
+    pub(super) fn create(&mut self, create: &DocumentCreate, value: Option<Json>) {
+        let conversation = match create.placement.scope() {
+            DocumentScope::Conversation { id } => Some(id),
+            DocumentScope::Session | DocumentScope::Task { .. } => None,
+        };
+        self.touched.extend(conversation);
+        self.values.insert(create.id, Document { conversation, kind: create.kind.clone(), value });
+    }
+
+    pub(super) fn change(&mut self, id: DocumentId, content: &DocumentContent, found: &mut Vec<String>) {
+        let Some(document) = self.values.get_mut(&id) else {
+            found.push(format!("document {id} changed and was never made"));
+            return;
+        };
+        self.touched.extend(document.conversation);
+        match content {
+            DocumentContent::Base { value, .. } => document.value = Some(value.clone()),
+            DocumentContent::Delta { ops, .. } => {
+                let Some(before) = &document.value else { return };
+                match apply(Some(before), ops) {
+                    Ok(value) => document.value = Some(value),
+                    Err(error) => found.push(format!("a delta of {} does not apply: {error}", document.kind)),
+                }
+            }
+        }
+    }
+
+    pub(super) fn retire(&mut self, id: DocumentId) {
+        self.values.remove(&id);
+    }
+
+    fn of<T: serde::de::DeserializeOwned>(&self, conversation: ConversationId, kind: &str, found: &mut Vec<String>) -> Option<T> {
+        let document = self.values.values().find(|document| document.conversation == Some(conversation) && document.kind == kind)?;
+        match document.value.as_ref()?.to() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                found.push(format!("{kind} of conversation {conversation} can't be read: {error}"));
+                None
+            }
+        }
+    }
+}
+
+impl Model {
+    pub(super) fn check_documents(&mut self, found: &mut Vec<String>) {
+        let touched = std::mem::take(&mut self.documents.touched);
+        for conversation in touched {
+            self.check_inbox(conversation, found);
+            self.check_run(conversation, found);
+            self.check_usage(conversation, found);
+        }
+    }
+
+    /// The inbox has exactly the queued submissions, in their order.
+    fn check_inbox(&self, conversation: ConversationId, found: &mut Vec<String>) {
+        let Some(inbox) = self.documents.of::<InboxState>(conversation, "pi.inbox", found) else { return };
+        let items: Vec<_> = inbox.items.iter().map(picofleet_harness::inbox::InboxItem::id).collect();
+        let queued = |record: &&SubmissionRecord| record.status() == SubmissionStatus::Queued;
+        let queued: Vec<_> = self.of_conversation(conversation).filter(queued).map(|record| record.id).collect();
+        if items != queued {
+            found.push(format!("the inbox of conversation {conversation} has {items:?}, queued are {queued:?}"));
+        }
+    }
+
+    /// The run names a live generation of the conversation, and exactly the placed inputs.
+    fn check_run(&self, conversation: ConversationId, found: &mut Vec<String>) {
+        let Some(live) = self.documents.of::<LiveState>(conversation, "pi.live", found) else { return };
+        let placed = |record: &&SubmissionRecord| record.status() == SubmissionStatus::Placed;
+        let placed: BTreeSet<_> = self.of_conversation(conversation).filter(placed).map(|record| record.id).collect();
+        let Some(run) = live.run else {
+            if !placed.is_empty() {
+                found.push(format!("conversation {conversation} has no run, and {placed:?} are placed"));
+            }
+            if live.generation.is_some() || live.tools.is_some() {
+                found.push(format!("conversation {conversation} shows work without a run"));
+            }
+            return;
+        };
+        if run.inputs.iter().copied().collect::<BTreeSet<_>>() != placed {
+            found.push(format!("the run of conversation {conversation} has {:?}, placed are {placed:?}", run.inputs));
+        }
+        match self.tasks.get(&run.task_id) {
+            Some(task) if task.kind == GENERATION && task.conversation_id == conversation && !task.terminal() => {}
+            other => found.push(format!("the run of conversation {conversation} names {other:?}")),
+        }
+    }
+
+    /// The ledger is the sum of the entries.
+    fn check_usage(&self, conversation: ConversationId, found: &mut Vec<String>) {
+        let Some(usage) = self.documents.of::<UsageState>(conversation, "pi.usage", found) else { return };
+        let mut sum = UsageState::default();
+        for entry in self.entries.get(&conversation).into_iter().flatten() {
+            for message in entry.model.iter().flatten() {
+                match message {
+                    Message::Assistant(message) => {
+                        add(sum.models.entry(format!("{}/{}", message.provider, message.model)).or_default(), &message.usage);
+                    }
+                    Message::ToolResult(result) => {
+                        if let Some(usage) = &result.usage {
+                            add(sum.tools.entry(result.tool_name.clone()).or_default(), usage);
+                        }
+                    }
+                    Message::User(_) | Message::System(_) => {}
+                }
+            }
+        }
+        let tokens = |usage: &UsageState| -> Vec<(String, u64)> {
+            let all = usage.models.iter().chain(&usage.tools);
+            all.map(|(name, usage)| (name.clone(), usage.total_tokens)).collect()
+        };
+        if tokens(&usage) != tokens(&sum) {
+            found.push(format!("the usage of conversation {conversation} is {:?}, its entries sum up to {:?}", tokens(&usage), tokens(&sum)));
+        }
+    }
+
+    fn of_conversation(&self, conversation: ConversationId) -> impl Iterator<Item = &SubmissionRecord> {
+        self.submissions.values().map(AsRef::as_ref).filter(move |record| record.conversation_id == conversation)
+    }
+}

@@ -1,0 +1,128 @@
+//! Invariants of task records (`docs/invariants.md`, T1 to T9).
+
+use std::collections::BTreeSet;
+
+use picofleet_session::storage::{Commit, Write};
+use picofleet_session::{ConversationId, TaskId, TaskRecord, TaskState};
+
+use super::Model;
+
+/// Restarts without progress, after which a task is parked.
+const RESTARTS_MAX: u32 = 5;
+
+/// What may become of a record.
+pub(super) fn check_replacement(before: &TaskRecord, after: &TaskRecord, found: &mut Vec<String>) {
+    let id = before.id;
+    if before.terminal() && before.state != after.state {
+        found.push(format!("task {id} was terminal and changed"));
+    }
+    if let (TaskState::Completing { outcome: held }, now) = (&before.state, &after.state) {
+        let kept = match now {
+            TaskState::Completing { outcome } | TaskState::Terminal { outcome } => outcome == held,
+            _ => false,
+        };
+        if !kept {
+            found.push(format!("task {id} held an outcome and gave it up: {now:?}"));
+        }
+    }
+    if before.abort_requested && !after.abort_requested {
+        found.push(format!("task {id} lost its abort mark"));
+    }
+    if (before.conversation_id, before.owner, before.background) != (after.conversation_id, after.owner, after.background) {
+        found.push(format!("task {id} changed its place"));
+    }
+    if before.started_at.is_some() && before.started_at != after.started_at {
+        found.push(format!("task {id} started twice"));
+    }
+}
+
+impl Model {
+    pub(super) fn check_tasks(&self, commit: &Commit, found: &mut Vec<String>) {
+        for write in &commit.writes {
+            if let Write::Task(record) = write {
+                self.check_task(record, found);
+            }
+        }
+        // A finish is judged by what the whole commit leaves.
+        for task in self.tasks.values() {
+            if matches!(task.state, TaskState::Completing { .. }) && commit.writes.iter().any(|write| is_task(write, task.id)) {
+                let owned = self.owned_work(task.id);
+                if owned.is_empty() {
+                    found.push(format!("task {} holds its outcome, and nothing below it is live", task.id));
+                }
+            }
+        }
+    }
+
+    fn check_task(&self, record: &TaskRecord, found: &mut Vec<String>) {
+        let id = record.id;
+        if !self.conversations.contains_key(&record.conversation_id) {
+            found.push(format!("task {id} is in a conversation that is not there"));
+        }
+        if let Some(owner) = record.owner {
+            match self.tasks.get(&owner) {
+                None => found.push(format!("task {id} has an owner that is not there")),
+                Some(owner) if owner.conversation_id != record.conversation_id => {
+                    found.push(format!("task {id} is not in its owner's conversation"));
+                }
+                Some(_) => {}
+            }
+        }
+        if record.restarts > RESTARTS_MAX {
+            found.push(format!("task {id} was restarted {} times without progress", record.restarts));
+        }
+        match &record.state {
+            TaskState::Running { .. } if !self.invocations.contains_key(&id) => found.push(format!("task {id} runs without an invocation")),
+            TaskState::Waiting { on, .. } => {
+                for other in on {
+                    if !self.tasks.contains_key(other) {
+                        found.push(format!("task {id} waits for {other}, which is not there"));
+                    }
+                    if *other == id {
+                        found.push(format!("task {id} waits for itself"));
+                    }
+                }
+            }
+            TaskState::Sleeping { .. } if record.abort_requested => {}
+            TaskState::Terminal { .. } => {
+                let owned = self.owned_work(id);
+                if !owned.is_empty() {
+                    found.push(format!("task {id} is terminal and {owned:?} below it are live"));
+                }
+                if record.ended_at.is_none() {
+                    found.push(format!("task {id} is terminal and has no end"));
+                }
+            }
+            _ => {}
+        }
+        if matches!(record.state, TaskState::Completing { .. } | TaskState::Terminal { .. }) && record.memos.is_some() {
+            found.push(format!("task {id} is over and has memos"));
+        }
+    }
+
+    /// The live ordinary owned work of a task, written down a second time (section 5.5).
+    pub(crate) fn owned_work(&self, task: TaskId) -> BTreeSet<TaskId> {
+        let mut below = BTreeSet::new();
+        let mut open = vec![task];
+        while let Some(owner) = open.pop() {
+            let conversations: Vec<ConversationId> = self
+                .conversations
+                .values()
+                .filter(|conversation| conversation.owner.is_some_and(|pair| pair.task_id == owner))
+                .map(|conversation| conversation.id)
+                .collect();
+            for other in self.tasks.values() {
+                let owned = other.owner == Some(owner) || (other.owner.is_none() && conversations.contains(&other.conversation_id));
+                if owned && !other.background && below.insert(other.id) {
+                    open.push(other.id);
+                }
+            }
+        }
+        below.retain(|other| self.tasks.get(other).is_some_and(|other| !other.terminal()));
+        below
+    }
+}
+
+fn is_task(write: &Write, id: TaskId) -> bool {
+    matches!(write, Write::Task(record) if record.id == id)
+}
