@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use picofleet_session::{
-    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, Tx,
-    TxError,
+    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, Tx, TxError,
 };
 
 use super::{LineError, SessionLine};
