@@ -21,9 +21,9 @@ use crate::tools::ExecutionEnv;
 use crate::wire::Definition;
 
 pub use invocation::{Fault, Invocation, run};
-pub use pulse::{BEAT, Pulse};
 pub use output::{OutputBuffer, OutputLimits, Retain};
 pub use slot::{Slot, Slots};
+pub use pulse::{BEAT, Pulse};
 
 /// The definition of a built-in task in this build; `None` for other kinds.
 #[must_use]

@@ -166,7 +166,8 @@ impl Tree {
             if lineage.background && !across_background {
                 return false;
             }
-            if lineage.conversation == conversation {
+            // A child is reached through its owner, which may be a boundary.
+            if lineage.owner.is_none() && lineage.conversation == conversation {
                 return true;
             }
             current = self.above(&lineage).and_then(|above| self.lineage.get(&above).copied());

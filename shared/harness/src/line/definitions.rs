@@ -117,9 +117,8 @@ impl SessionLine {
                 return true;
             }
             let current = state.tasks.get(&record.kind);
-            let takes = current.is_some_and(|current| {
-                current.version() == record.version || (current.version() > record.version && current.migrates())
-            });
+            let takes = current
+                .is_some_and(|current| current.version() == record.version || (current.version() > record.version && current.migrates()));
             (current.map(|current| identity(&**current)), takes)
         };
         if current.as_ref() == Some(&identity(&*held.definition)) {

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use picofleet_session::{
-    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, Tx,
-    TxError,
+    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, Tx, TxError,
 };
 
 use super::{LineError, SessionLine};

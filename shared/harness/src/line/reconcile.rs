@@ -7,6 +7,7 @@ use picofleet_session::{CommitError, Json, TaskError, TaskId, TaskOutcome, TaskR
 
 use super::definitions::{Fit, LineReport};
 use super::outcome::finish;
+use super::schedule::ended;
 use super::{LineError, RESTART_LIMIT, SessionLine};
 use crate::inspection::Scheduling;
 use crate::ownership::Plan;
@@ -67,7 +68,13 @@ impl SessionLine {
                 Fit::Ready { .. } => {
                     let decision = || state.tasks.get(&record.kind)?.abort_decision(checkpoint(record)?);
                     // A record of an older version is brought up first, which changes the checkpoint.
-                    state.tasks.get(&record.kind).is_some_and(|task| task.version() == record.version).then(decision).flatten().map(End::Abort)
+                    state
+                        .tasks
+                        .get(&record.kind)
+                        .is_some_and(|task| task.version() == record.version)
+                        .then(decision)
+                        .flatten()
+                        .map(End::Abort)
                 }
             };
             let reserved = end.is_none();
@@ -91,6 +98,7 @@ impl SessionLine {
 
     /// Parks a task that was lost too often: it stays `pending` until it is retried or aborted.
     async fn park(&self, task: TaskId) -> Result<(), LineError> {
+        let row = self.session().store().invocation(task).await?;
         let parked = self
             .session()
             .commit(async |tx| {
@@ -104,6 +112,9 @@ impl SessionLine {
                     return Ok(false);
                 }
                 tx.put_task(TaskRecord { state, restarts, ..record }).await?;
+                if let Some(row) = row {
+                    tx.put_invocation(ended(row));
+                }
                 Ok(true)
             })
             .await?;

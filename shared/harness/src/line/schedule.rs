@@ -69,7 +69,6 @@ impl SessionLine {
         for task in stopped {
             rows.extend(self.session().store().invocation(task).await?);
         }
-        let answer = Json::from_serde(&Answer::Said { answer: Json::null(), next: Some(Next::Stop) }).ok();
         self.session()
             .commit(async |tx| {
                 let mut given = Vec::new();
@@ -81,11 +80,17 @@ impl SessionLine {
                 for (task, row) in given {
                     let TaskState::Running { checkpoint } = task.state.clone() else { continue };
                     tx.put_task(TaskRecord { state: TaskState::Pending { checkpoint }, ..task }).await?;
-                    tx.put_invocation(InvocationRow { digest: None, answer: answer.clone(), ..row });
+                    tx.put_invocation(ended(row));
                 }
                 Ok::<_, CommitError>(())
             })
             .await?;
         Ok(())
     }
+}
+
+/// The row of an invocation that ended in order, as the line decided: no restart is counted for it at the next opening.
+pub(super) fn ended(row: InvocationRow) -> InvocationRow {
+    let answer = Json::from_serde(&Answer::Said { answer: Json::null(), next: Some(Next::Stop) }).ok();
+    InvocationRow { digest: None, answer, ..row }
 }

@@ -149,7 +149,9 @@ async fn reach(tx: &Tx, tasks: &BTreeSet<TaskId>) -> Result<BTreeSet<Conversatio
             }
         }
         for query in queries {
-            open.extend(all_tasks(tx, query).await?.into_iter().filter(|task| !task.background && seen.insert(task.id)).map(|task| task.id));
+            open.extend(
+                all_tasks(tx, query).await?.into_iter().filter(|task| !task.background && seen.insert(task.id)).map(|task| task.id),
+            );
         }
     }
     Ok(found)
