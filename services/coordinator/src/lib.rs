@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use picofleet_fleet::LineServer;
-use picofleet_harness::line::{ConversationWatch, LineError, SessionLine};
+use picofleet_harness::line::{ConversationWatch, LineError, LineOptions, SessionLine};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
 use picofleet_harness::wire::{Answer, Hint, Request, Signal, WorkerId};
@@ -31,6 +31,8 @@ pub struct Options {
     pub clock: Clock,
     /// The line halves of task definitions.
     pub tasks: LineTasks,
+    /// How lines work: the tools that new conversations offer, how long a closure holds a line.
+    pub line: LineOptions,
     /// How often a session's plan is made again although nothing happened.
     pub sweep: Duration,
 }
@@ -39,7 +41,7 @@ impl Options {
     /// The built-in tasks, on the system's clock.
     #[must_use]
     pub fn new() -> Self {
-        Self { clock: Clock::system(), tasks: LineTasks::built_in(), sweep: Duration::from_secs(10) }
+        Self { clock: Clock::system(), tasks: LineTasks::built_in(), line: LineOptions::default(), sweep: Duration::from_secs(10) }
     }
 }
 
@@ -141,9 +143,10 @@ impl Coordinator {
         if let Some(line) = sessions.get(&id) {
             return Ok(line.clone());
         }
-        let options = SessionOptions { clock: self.inner.options.clock.clone(), ..SessionOptions::default() };
+        let Options { clock, tasks, line, .. } = self.inner.options.clone();
+        let options = line.session(SessionOptions { clock, ..SessionOptions::default() });
         let session = Session::open(&*self.inner.store, id, options).await?;
-        let line = SessionLine::open(session, self.inner.options.tasks.clone()).await?;
+        let line = SessionLine::open_with(session, tasks, line).await?;
         sessions.insert(id, line.clone());
         let driver = driver::Driver {
             line: line.clone(),

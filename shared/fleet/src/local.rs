@@ -53,7 +53,7 @@ impl Transport for Local {
 fn round_trip<T: Serialize + DeserializeOwned>(session: SessionId, message: &T) -> Result<T, CallError> {
     let encoding = |why: String| CallError::Encoding { session, why };
     let mut text = Vec::new();
-    Json::from_serde(message).map_err(|error| encoding(error.to_string()))?.write(&mut text);
-    let json = Json::parse(&text).map_err(|error| encoding(error.to_string()))?;
+    Json::from_serde_envelope(message).map_err(|error| encoding(error.to_string()))?.write(&mut text);
+    let json = Json::parse_envelope(&text).map_err(|error| encoding(error.to_string()))?;
     json.to().map_err(|error| encoding(error.to_string()))
 }

@@ -15,6 +15,7 @@ pub mod ownership;
 pub mod prompt;
 pub mod registry;
 mod run;
+pub mod setup;
 pub mod step;
 pub mod submission;
 pub mod task;

@@ -1,7 +1,9 @@
 //! The line of one session (`design.md` 1): reserves tasks, applies what invocations say, reconciles, admits submissions. It decides;
 //! workers run the effects.
 
+mod hold;
 mod host;
+mod options;
 mod outcome;
 mod reconcile;
 mod recover;
@@ -18,8 +20,9 @@ use tokio::sync::Notify;
 use crate::ownership::{Lineage, Plan, Tree};
 use crate::step::Mode;
 use crate::task::LineTasks;
-use crate::wire::{Answer, Refusal, Request, Signal, WorkerId};
+use crate::wire::{Answer, HoldId, Refusal, Request, Signal, WorkerId};
 
+pub use options::LineOptions;
 pub use watch::{ConversationWatch, Followed};
 
 /// The line of one session. Cheap to clone; all clones are one line.
@@ -31,6 +34,7 @@ pub struct SessionLine {
 struct Inner {
     session: Session,
     tasks: LineTasks,
+    options: LineOptions,
     state: Arc<Mutex<State>>,
     /// A commit landed: whoever waits looks again.
     changed: Arc<Notify>,
@@ -42,6 +46,8 @@ struct Inner {
 struct State {
     tree: Tree,
     held: BTreeMap<TaskId, Held>,
+    /// Closures that hold the line or wait for it.
+    holds: BTreeMap<HoldId, Arc<hold::Hold>>,
 }
 
 /// An invocation that holds a task.
@@ -79,6 +85,14 @@ impl SessionLine {
     /// # Errors
     /// [`LineError`] where the session can't be read or the recovery not be stored.
     pub async fn open(session: Session, tasks: LineTasks) -> Result<Self, LineError> {
+        Self::open_with(session, tasks, LineOptions::default()).await
+    }
+
+    /// [`SessionLine::open`] with options. The session was opened with [`LineOptions::session`].
+    ///
+    /// # Errors
+    /// As [`SessionLine::open`].
+    pub async fn open_with(session: Session, tasks: LineTasks, options: LineOptions) -> Result<Self, LineError> {
         let state = Arc::new(Mutex::new(State::default()));
         let changed = Arc::new(Notify::new());
         let subscription = {
@@ -88,7 +102,7 @@ impl SessionLine {
                 changed.notify_waiters();
             })
         };
-        let line = Self { inner: Arc::new(Inner { session, tasks, state, changed, _subscription: subscription }) };
+        let line = Self { inner: Arc::new(Inner { session, tasks, options, state, changed, _subscription: subscription }) };
         line.recover().await?;
         Ok(line)
     }
@@ -117,6 +131,13 @@ impl SessionLine {
             }
             Request::Read(read) => self.read(read).await,
             Request::Host(call) => self.host(*call).await,
+            Request::Begin { hold, begin } => Ok(self.begin(hold, *begin).await),
+            Request::Ask { hold, read } => Ok(self.ask(hold, read).await),
+            Request::Finish { hold, writes } => self.finish(hold, *writes).await,
+            Request::Release { hold } => {
+                self.release(hold);
+                Ok(Answer::Done)
+            }
         };
         answer.unwrap_or_else(|error| refused(&error))
     }
