@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use picofleet_harness::effects::{Fault, HoldError};
 use picofleet_harness::task::NextState;
-use picofleet_harness::wire::{Answer, HostCall, Request};
+use picofleet_harness::wire::{Answer, HostCall, Request, WorkerId};
 use picofleet_session::storage::EntryQuery;
-use picofleet_session::{CommitError, EntryDraft, TaskState, TxError};
+use picofleet_session::{CommitError, EntryDraft, InvocationId, TaskState, TxError};
 
 use crate::world::{LONG, NOTE, Oops, ROOT, World, worlds};
 
@@ -97,8 +97,12 @@ async fn a_closure_over_its_bound_loses_its_invocation() {
         untouched(&world, before).await;
         let result = world.invocation.commit(async |_, _| Ok::<_, Oops>(((), NextState::Stay))).await;
         assert!(matches!(result, Err(Oops::Fault(Fault::Ended))), "{result:?}");
+        // The task is free for another one.
+        let (invocation, worker) = (InvocationId::random(), WorkerId(InvocationId::random()));
+        let again = world.transport.call(world.id, Request::Reserve { task: world.task, invocation, worker }).await.unwrap();
+        assert!(matches!(again, Answer::Reserved(_)), "{again:?}");
         // A host's hold runs out as well.
-        let result = world.host(async |_| Ok::<(), Oops>(std::future::pending().await)).await;
+        let result = world.host(async |_| std::future::pending::<Result<(), Oops>>().await).await;
         assert!(matches!(result, Err(Oops::Hold(HoldError::Gone))), "{result:?}");
         world.host(async |tx| Ok(tx.append_entry(ROOT, EntryDraft::new("b")).await?.id)).await.unwrap();
     }

@@ -12,7 +12,7 @@ use picofleet_harness::wire::Next;
 use picofleet_session::storage::EntryQuery;
 use picofleet_session::{
     ConversationOwnership, DocumentAddress, DocumentScope, EntryDraft, Frame, Json, Op, Session, SessionOptions, TaskOutcome,
-    TaskOwnership, TaskState, TxError, ops_to_json,
+    TaskOwnership, TaskState, ops_to_json,
 };
 
 use crate::world::{LONG, NOTE, NOTE_2, Note, Oops, ROOT, World, at, idle, worlds};
@@ -229,7 +229,8 @@ async fn a_value_at_the_limit_of_depth_survives_the_way() {
             .unwrap();
         assert_eq!(world.entries(ROOT).await[1].data, Some(deep), "{}", world.name);
         // It is read again through a hold.
-        world.host(async |tx| Ok(assert_eq!(tx.doc(&NOTE, ROOT).await?.read()?.items.len(), 1))).await.unwrap();
+        let items = world.host(async |tx| Ok(tx.doc(&NOTE, ROOT).await?.read()?.items.len())).await.unwrap();
+        assert_eq!(items, 1);
     }
 }
 

@@ -51,7 +51,11 @@ async fn built_in_documents_tasks_and_rows_of_the_line_are_not_written() {
         })
         .await;
         assert!(why.contains("cannot change"), "{why}");
-        let why = refused(&world, async |tx| Ok(tx.set_wake(Some(Millis(1))))).await;
+        let why = refused(&world, async |tx| {
+            tx.set_wake(Some(Millis(1)));
+            Ok(())
+        })
+        .await;
         assert!(why.contains("only the line writes"), "{why}");
         let why = refused(&world, async |tx| {
             tx.create_submission(ROOT, None, SubmissionState::Write(WriteState::Queued)).await?;
@@ -97,6 +101,9 @@ fn why(answer: Answer) -> String {
     }
 }
 
+/// Makes hostile writes, from the next id of the hold on.
+type Forge<'w> = Box<dyn Fn(i64) -> Vec<Write> + 'w>;
+
 fn id<K: ?Sized>(value: i64) -> Id<K> {
     Id::new(value).unwrap()
 }
@@ -105,7 +112,7 @@ fn id<K: ?Sized>(value: i64) -> Id<K> {
 async fn forged_records_are_refused() {
     for world in worlds(LONG).await {
         let entry = |at: i64, conversation, by| Write::Entry(Arc::new(EntryDraft::new("x").into_record(id(at), conversation, by)));
-        let cases: Vec<(&str, Box<dyn Fn(i64) -> Vec<Write>>)> = vec![
+        let cases: Vec<(&str, Forge<'_>)> = vec![
             ("not among", Box::new(|_| vec![entry(3, ROOT, None)])),
             ("not among", Box::new(|next| vec![entry(next + 4, ROOT, None)])),
             ("two new records", Box::new(|next| vec![entry(next, ROOT, None), Write::Conversation(conversation(next, None, None))])),

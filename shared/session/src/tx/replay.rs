@@ -113,8 +113,8 @@ impl Tx {
     /// not run again.
     ///
     /// # Errors
-    /// [`Violation::Replay`] and whatever the operations of a transaction answer to what breaks their rules. The transaction can't be
-    /// committed after it: some of the writes are staged already.
+    /// [`Violation::Replay`] and whatever the operations of a transaction answer to what breaks their rules. Pass it on: some of the writes
+    /// are staged already, and the transaction must roll back.
     pub async fn replay(&self, writes: Vec<Write>, next_id: i64) -> Result<Replayed, TxError> {
         let mut ids = Ids::new(self.next_id(), next_id)?;
         // Before anything else: what fails from here on has used the ids up, as any transaction that rolls back.

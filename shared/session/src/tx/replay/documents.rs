@@ -1,5 +1,6 @@
 //! The documents of a replayed commit.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -41,9 +42,9 @@ impl Forks {
         for (record, point) in from {
             let Placement::Conversation { policy, .. } = record.create.placement else { continue };
             let address = child_address(&record, child);
-            if !self.0.contains_key(&address) {
-                used.push((record.create.id, address.clone()));
-                self.0.insert(address, (record.create.id, point, policy));
+            if let Entry::Vacant(place) = self.0.entry(address.clone()) {
+                used.push((record.create.id, address));
+                place.insert((record.create.id, point, policy));
             }
         }
     }
