@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::say::Rollback;
 use super::{Held, LineError, SessionLine, refused};
-use crate::step::Mode;
 use crate::wire::{Answer, Begin, Begun, Finish, HoldId, Refusal, Written};
 
 /// How many holds of one session wait or are open at once. Tasks have one each; the rest of the hosts asks again.
@@ -129,14 +128,10 @@ impl SessionLine {
         if let Some(hold) = state.holds.get(&id) {
             return if hold.by == begin.by { Ok(Arc::clone(hold)) } else { Err(Refusal::Gone) };
         }
-        let held = match begin.by {
-            Some((task, invocation)) => {
-                let held = state.held.get(&task).filter(|held| held.invocation == invocation);
-                Some(held.cloned().ok_or(Refusal::Gone)?)
+        if let Some((task, invocation)) = begin.by {
+            if state.held.get(&task).is_none_or(|held| held.invocation != invocation) {
+                return Err(Refusal::Gone);
             }
-            None => None,
-        };
-        if begin.by.is_some() {
             // An invocation commits one thing at a time: it has given the other one up.
             state.holds.values().filter(|hold| hold.by == begin.by).for_each(|hold| hold.release.cancel());
         }
@@ -153,14 +148,14 @@ impl SessionLine {
         drop(state);
         let line = self.clone();
         let ends = Ends { begun: begun_in, ending, release };
-        tokio::spawn(async move { line.run_hold(id, begin, held, ends, done_in).await });
+        tokio::spawn(async move { line.run_hold(id, begin, ends, done_in).await });
         Ok(hold)
     }
 
-    async fn run_hold(&self, id: HoldId, begin: Begin, held: Option<Held>, mut ends: Ends, done: watch::Sender<Option<Answer>>) {
+    async fn run_hold(&self, id: HoldId, begin: Begin, mut ends: Ends, done: watch::Sender<Option<Answer>>) {
         let by = begin.by;
         let forget = Forget { line: self.clone(), id };
-        let result = self.hold(id, begin, held, &mut ends).await;
+        let result = self.hold(id, begin, &mut ends).await;
         let begun = ends.begun.borrow().is_some();
         let answer = self.conclude_hold(by, result, begun).await;
         if !begun {
@@ -171,17 +166,17 @@ impl SessionLine {
     }
 
     /// Holds the line until the closure ends, is given up, or its time is over.
-    async fn hold(&self, id: HoldId, begin: Begin, held: Option<Held>, ends: &mut Ends) -> Result<Landed, Lost> {
+    async fn hold(&self, id: HoldId, begin: Begin, ends: &mut Ends) -> Result<Landed, Lost> {
         let task = begin.by.map(|(task, _)| task);
         let conversation = task.and_then(|task| self.conversation_of(task)).or(begin.conversation);
         let bound = Bound { conversation, task };
         self.session()
             .commit_bound(bound, async |tx| {
-                let record = match (begin.by, &held) {
-                    (Some((task, invocation)), Some(held)) => Some(self.still_held(tx, task, invocation, held.mode).await?),
-                    _ => None,
+                let by = match begin.by {
+                    Some((task, invocation)) => Some(self.still_held(tx, task, invocation).await?),
+                    None => None,
                 };
-                let begun = self.begun(tx, &begin, record.clone()).await?;
+                let begun = self.begun(tx, &begin, by.as_ref().map(|(record, _)| record.clone())).await?;
                 ends.begun.send_replace(Some(Answer::Begun(Box::new(begun))));
                 let ending = tokio::select! {
                     biased;
@@ -189,17 +184,17 @@ impl SessionLine {
                     () = ends.release.cancelled() => return Err(Lost::Released),
                     () = tokio::time::sleep(self.inner.options.hold) => return Err(Lost::Expired),
                 };
-                self.land(tx, id, record.zip(held), ending).await
+                self.land(tx, id, by, ending).await
             })
             .await
     }
 
-    /// The running record, where the invocation may commit.
-    async fn still_held(&self, tx: &Tx, task: TaskId, invocation: InvocationId, mode: Mode) -> Result<TaskRecord, Lost> {
+    /// The running record and the invocation, where that may commit. On the line, so that no saying comes between.
+    async fn still_held(&self, tx: &Tx, task: TaskId, invocation: InvocationId) -> Result<(TaskRecord, Held), Lost> {
         let gone = || Lost::Rollback(Rollback::Refused(Refusal::Gone));
-        let record = self.gated(tx, task, mode).await?.ok_or_else(gone)?;
-        let holds = self.state().held.get(&task).is_some_and(|held| held.invocation == invocation);
-        if holds { Ok(record) } else { Err(gone()) }
+        let held = self.state().held.get(&task).filter(|held| held.invocation == invocation).cloned().ok_or_else(gone)?;
+        let record = self.gated(tx, task, held.mode).await?.ok_or_else(gone)?;
+        Ok((record, held))
     }
 
     async fn begun(&self, tx: &Tx, begin: &Begin, task: Option<TaskRecord>) -> Result<Begun, CommitError> {
