@@ -34,14 +34,18 @@ pub(crate) enum About {
 }
 
 /// What a request means for a lease.
-pub(crate) const fn about(session: SessionId, request: &Request) -> About {
+pub(crate) fn about(session: SessionId, request: &Request) -> About {
     match request {
         Request::Reserve { task, invocation, .. } => About::Reserves(Invoked { session, task: *task, invocation: *invocation }),
         Request::Say { task, invocation, .. } | Request::Progress { task, invocation, .. } => {
             About::Names(Invoked { session, task: *task, invocation: *invocation })
         }
         Request::Ended { task, invocation } => About::Ends(Invoked { session, task: *task, invocation: *invocation }),
-        Request::Read(_) | Request::Host(_) => About::Nothing,
+        Request::Begin { begin, .. } => match begin.by {
+            Some((task, invocation)) => About::Names(Invoked { session, task, invocation }),
+            None => About::Nothing,
+        },
+        Request::Read(_) | Request::Host(_) | Request::Ask { .. } | Request::Finish { .. } | Request::Release { .. } => About::Nothing,
     }
 }
 

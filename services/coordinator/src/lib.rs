@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use picofleet_fleet::LineServer;
-use picofleet_harness::line::{ConversationWatch, LineError, OnReport, SessionLine};
+use picofleet_harness::line::{ConversationWatch, LineError, LineOptions, SessionLine};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
 use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, Request, Signal, WorkerId};
@@ -38,19 +38,25 @@ pub struct Options {
     pub clock: Clock,
     /// The line halves of task definitions.
     pub tasks: LineTasks,
+    /// How lines work: the tools that new conversations offer, how long a closure holds a line.
+    pub line: LineOptions,
     /// How often a session's plan is made again although nothing happened.
     pub sweep: Duration,
     /// Whether an opened session goes on with its work at once; else it stays paused until somebody asks for progress.
     pub resume: bool,
-    /// Takes what lines report.
-    pub on_report: Option<OnReport>,
 }
 
 impl Options {
     /// The built-in tasks, on the system's clock.
     #[must_use]
     pub fn new() -> Self {
-        Self { clock: Clock::system(), tasks: LineTasks::built_in(), sweep: Duration::from_secs(10), resume: true, on_report: None }
+        Self {
+            clock: Clock::system(),
+            tasks: LineTasks::built_in(),
+            line: LineOptions::default(),
+            sweep: Duration::from_secs(10),
+            resume: true,
+        }
     }
 }
 
@@ -200,11 +206,12 @@ impl Coordinator {
         if self.inner.stop.is_cancelled() {
             return Err(ServeError::Stopping);
         }
-        let options = SessionOptions { clock: self.inner.options.clock.clone(), ..SessionOptions::default() };
+        let Options { clock, line, resume, .. } = self.inner.options.clone();
+        let options = line.session(SessionOptions { clock, ..SessionOptions::default() });
         let session = Session::open(&*self.inner.store, id, options).await?;
         let tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let line = SessionLine::open(session, tasks, self.inner.options.on_report.clone()).await?;
-        if self.inner.options.resume {
+        let line = SessionLine::open(session, tasks, line).await?;
+        if resume {
             line.resume();
         }
         sessions.insert(id, line.clone());

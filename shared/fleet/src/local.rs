@@ -70,6 +70,6 @@ fn round_trip<T: Serialize + DeserializeOwned>(session: SessionId, message: &T) 
 
 fn coded<T: Serialize + DeserializeOwned>(message: &T) -> Result<T, String> {
     let mut text = Vec::new();
-    Json::from_serde(message).map_err(|error| error.to_string())?.write(&mut text);
-    Json::parse(&text).map_err(|error| error.to_string())?.to().map_err(|error| error.to_string())
+    Json::from_serde_envelope(message).map_err(|error| error.to_string())?.write(&mut text);
+    Json::parse_envelope(&text).map_err(|error| error.to_string())?.to().map_err(|error| error.to_string())
 }

@@ -1,6 +1,7 @@
 //! The worker half: runs the phases of reserved tasks, performs their effects, and hands decisions to the line.
 
 mod generation;
+mod hold;
 mod invocation;
 mod output;
 mod partial;
@@ -20,6 +21,7 @@ use crate::registry::Registry;
 use crate::tools::ExecutionEnv;
 use crate::wire::Definition;
 
+pub use hold::{CommitOptions, HoldError, HostCommit, commit};
 pub use invocation::{Fault, Invocation, run};
 pub use output::{OutputBuffer, OutputLimits, Retain};
 pub use slot::{Slot, Slots};

@@ -18,6 +18,7 @@ pub mod prompt;
 pub mod registry;
 mod run;
 pub mod runtime;
+pub mod setup;
 pub mod step;
 pub mod submission;
 pub mod task;

@@ -3,8 +3,10 @@
 
 mod beat;
 mod definitions;
+mod hold;
 mod host;
 mod inspect;
+mod options;
 mod outcome;
 mod park;
 mod reconcile;
@@ -27,9 +29,10 @@ use crate::inspection::Scheduling;
 use crate::ownership::{Lineage, Plan, Tree};
 use crate::step::Mode;
 use crate::task::{LineTask, LineTasks};
-use crate::wire::{Answer, Refusal, Request, Signal, WorkerId};
+use crate::wire::{Answer, HoldId, Refusal, Request, Signal, WorkerId};
 
 pub use definitions::LineReport;
+pub use options::LineOptions;
 pub use watch::{ConversationWatch, Followed};
 
 /// Takes what a line tells its application: failures that change no outcome.
@@ -46,7 +49,7 @@ pub struct SessionLine {
 
 struct Inner {
     session: Session,
-    on_report: Option<OnReport>,
+    options: LineOptions,
     state: Arc<Mutex<State>>,
     /// A commit landed: whoever waits looks again.
     changed: Arc<Notify>,
@@ -66,6 +69,8 @@ struct State {
     failed: BTreeMap<TaskId, definitions::Failed>,
     /// Workers that take no more work.
     draining: BTreeSet<WorkerId>,
+    /// Closures that hold the line or wait for it.
+    holds: BTreeMap<HoldId, Arc<hold::Hold>>,
 }
 
 /// An invocation that holds a task.
@@ -111,7 +116,7 @@ impl SessionLine {
     ///
     /// # Errors
     /// [`LineError`] where the session can't be read or the recovery not be stored; the session is closed then.
-    pub async fn open(session: Session, tasks: LineTasks, on_report: Option<OnReport>) -> Result<Self, LineError> {
+    pub async fn open(session: Session, tasks: LineTasks, options: LineOptions) -> Result<Self, LineError> {
         let state = Arc::new(Mutex::new(State { tasks: Arc::new(tasks), ..State::default() }));
         let changed = Arc::new(Notify::new());
         let subscription = {
@@ -121,7 +126,7 @@ impl SessionLine {
                 changed.notify_waiters();
             })
         };
-        let line = Self { inner: Arc::new(Inner { session, on_report, state, changed, _subscription: subscription }) };
+        let line = Self { inner: Arc::new(Inner { session, options, state, changed, _subscription: subscription }) };
         if let Err(error) = line.recover().await {
             if let Err(close) = line.session().close().await {
                 tracing::warn!(session = %line.session().id(), error = %close, "a session that could not be opened was not closed either");
@@ -156,6 +161,13 @@ impl SessionLine {
             }
             Request::Read(read) => Box::pin(self.read(read)),
             Request::Host(call) => Box::pin(self.host(*call)),
+            Request::Begin { hold, begin } => Box::pin(async move { Ok(self.begin(hold, *begin).await) }),
+            Request::Ask { hold, read } => Box::pin(async move { Ok(self.ask(hold, read).await) }),
+            Request::Finish { hold, writes } => Box::pin(self.finish(hold, *writes)),
+            Request::Release { hold } => {
+                self.release(hold);
+                Box::pin(std::future::ready(Ok(Answer::Done)))
+            }
         };
         answer.await.unwrap_or_else(|error| refused(&error))
     }

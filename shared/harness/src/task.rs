@@ -10,7 +10,7 @@ use crate::kinds::{GENERATION, TOOL};
 use crate::{generation, tool};
 
 /// What a decision does with its task.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum NextState {
     /// The checkpoint stays.
     Stay,

@@ -1,5 +1,7 @@
 //! What workers, hosts and the line say to each other (`protocol.md` 3). Every message can be encoded; nothing in one is a pointer.
 
+mod hold;
+
 use picofleet_session::storage::EntryQuery;
 use picofleet_session::{
     CommitToken, ConversationId, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId, TaskError, TaskId, TaskRecord,
@@ -9,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::ConversationConfig;
 use crate::step::Mode;
 use crate::submission::SubmissionDraft;
+
+pub use hold::{Begin, Begun, Finish, HoldId, ReadFailure, StoreAnswer, StoreRead, Written};
 
 /// The random name of one run of a worker process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -137,6 +141,32 @@ pub enum Request {
     Read(Read),
     /// A call of a host.
     Host(Box<HostCall>),
+    /// Hold the line for a closure. Not numbered: a repetition finds the same hold.
+    Begin {
+        /// The hold.
+        hold: HoldId,
+        /// For whom.
+        begin: Box<Begin>,
+    },
+    /// A read of a held line.
+    Ask {
+        /// The hold.
+        hold: HoldId,
+        /// The read.
+        read: StoreRead,
+    },
+    /// The end of a host's hold; a task's is a saying. A repetition gets the same answer.
+    Finish {
+        /// The hold.
+        hold: HoldId,
+        /// What the closure wrote.
+        writes: Box<Written>,
+    },
+    /// Give a hold up: nothing is written.
+    Release {
+        /// The hold.
+        hold: HoldId,
+    },
 }
 
 /// What an invocation says.
@@ -160,6 +190,8 @@ pub enum Said {
     },
     /// The phase handler ended.
     PhaseEnd(Option<TaskError>),
+    /// Commit what a closure wrote, and apply what it decided.
+    Finish(Box<Finish>),
 }
 
 /// How a phase goes on, as the line decided.
@@ -229,6 +261,10 @@ pub enum Answer {
     Refused(Refusal),
     /// A host's call failed.
     Failed(HostFailure),
+    /// The line is held.
+    Begun(Box<Begun>),
+    /// To a read of a held line.
+    Stored(Box<StoreAnswer>),
 }
 
 /// A read of committed state.

@@ -346,6 +346,12 @@ impl<'a> Located<'a> {
 }
 
 impl Rules {
+    /// The rules of a document whose definition is elsewhere: what its commit stored decides whether this one stores a base.
+    pub(crate) fn foreign(version: u32, base: bool) -> Self {
+        let checkpoint_when: CheckpointWhen = if base { |_, _, _| true } else { |_, _, _| false };
+        Self { kind: "of another process", version, checkpoint_when, migrate: None }
+    }
+
     /// Brings a stored value to the token's version (section 3.6).
     pub(crate) fn migrate(&self, value: Json, stored: u32) -> Result<Json, DefinitionError> {
         let (kind, to, from) = (self.kind, self.version, stored);

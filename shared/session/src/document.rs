@@ -113,7 +113,8 @@ impl Placement {
 }
 
 /// One persisted incarnation of a document, without its lifetime: what creates it (section 3.2).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "CreateWire", into = "CreateWire")]
 pub struct DocumentCreate {
     /// The incarnation.
     pub id: DocumentId,
@@ -183,7 +184,8 @@ impl std::fmt::Display for DocumentAddress {
 }
 
 /// A point of a session's history.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Point {
     /// The newest commit.
     Current,
@@ -192,7 +194,8 @@ pub enum Point {
 }
 
 /// What one commit stores of a document's content.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum DocumentContent {
     /// A complete value.
     Base {
@@ -221,7 +224,8 @@ impl DocumentContent {
 }
 
 /// A document as it is read from storage.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct StoredDocument {
     /// Its record.
     pub record: DocumentRecord,
@@ -249,6 +253,21 @@ struct Wire {
     created_at: Seq,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     retired_at: Option<Seq>,
+}
+
+/// The flat form of what creates a document.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CreateWire {
+    id: DocumentId,
+    kind: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    key: Option<String>,
+    scope: DocumentScope,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    history: Option<History>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    fork: Option<Fork>,
 }
 
 /// How much of a document's past is kept, as a word.
@@ -314,6 +333,16 @@ impl TryFrom<Wire> for DocumentRecord {
     type Error = InvalidDocument;
 
     fn try_from(wire: Wire) -> Result<Self, InvalidDocument> {
+        let Wire { id, kind, key, scope, history, fork, created_at, retired_at } = wire;
+        let create = CreateWire { id, kind, key, scope, history, fork }.try_into()?;
+        Ok(DocumentRecord { create, created_at, retired_at })
+    }
+}
+
+impl TryFrom<CreateWire> for DocumentCreate {
+    type Error = InvalidDocument;
+
+    fn try_from(wire: CreateWire) -> Result<Self, InvalidDocument> {
         let placement = match (wire.scope, wire.history, wire.fork) {
             (DocumentScope::Session, None, None) => Placement::Session,
             (DocumentScope::Task { id }, None, None) => Placement::Task { id },
@@ -323,28 +352,26 @@ impl TryFrom<Wire> for DocumentRecord {
             }
             _ => return Err(InvalidDocument(wire.id)),
         };
-        let create = DocumentCreate { id: wire.id, kind: wire.kind, key: wire.key, placement };
-        Ok(DocumentRecord { create, created_at: wire.created_at, retired_at: wire.retired_at })
+        Ok(DocumentCreate { id: wire.id, kind: wire.kind, key: wire.key, placement })
+    }
+}
+
+impl From<DocumentCreate> for CreateWire {
+    fn from(create: DocumentCreate) -> Self {
+        let words = match create.placement {
+            Placement::Conversation { policy, .. } => Some(policy.words()),
+            Placement::Session | Placement::Task { .. } => None,
+        };
+        let scope = create.placement.scope();
+        let (history, fork) = (words.map(|w| w.0), words.map(|w| w.1));
+        CreateWire { id: create.id, kind: create.kind, key: create.key, scope, history, fork }
     }
 }
 
 impl From<DocumentRecord> for Wire {
     fn from(record: DocumentRecord) -> Self {
-        let create = record.create;
-        let words = match create.placement {
-            Placement::Conversation { policy, .. } => Some(policy.words()),
-            Placement::Session | Placement::Task { .. } => None,
-        };
-        Wire {
-            id: create.id,
-            kind: create.kind,
-            key: create.key,
-            scope: create.placement.scope(),
-            history: words.map(|w| w.0),
-            fork: words.map(|w| w.1),
-            created_at: record.created_at,
-            retired_at: record.retired_at,
-        }
+        let CreateWire { id, kind, key, scope, history, fork } = record.create.into();
+        Wire { id, kind, key, scope, history, fork, created_at: record.created_at, retired_at: record.retired_at }
     }
 }
 

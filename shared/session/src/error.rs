@@ -274,6 +274,21 @@ pub enum Violation {
         /// The version of the other one.
         asked: u32,
     },
+    /// A commit that was made elsewhere breaks a rule that a transaction here keeps by itself.
+    #[error("a commit from elsewhere can't be taken: {why}")]
+    Replay {
+        /// The rule, and what breaks it.
+        why: String,
+    },
+    /// A setup of a conversation makes conversations whose setups make further ones.
+    #[error("setups of conversations make further conversations {depth} deep; let a setup make no conversation of its own kind")]
+    SetupDepth {
+        /// How deep.
+        depth: u32,
+    },
+    /// The creation of a conversation was dropped or failed before its setups had run.
+    #[error("a conversation was not set up to its end; await its creation and pass its error on")]
+    SetupUnfinished,
     /// The counter of ids reached 2^53-1.
     #[error("the session has no ids left")]
     IdsExhausted,

@@ -48,5 +48,5 @@ pub use record::{
 pub use session::{Report, Session, SessionOptions, Subscription};
 pub use submission::{InputState, Settlement, SubmissionRecord, SubmissionState, SubmissionStatus, WriteState};
 pub use task::{InvocationRow, JoinPolicy, TaskCreate, TaskError, TaskOutcome, TaskOwnership, TaskRecord, TaskState, TaskStatus};
-pub use tx::{Bound, Doc, Tx};
+pub use tx::{Bound, ConversationCreated, Doc, Replayed, Setups, Tx};
 pub use watch::{DocumentState, Frame, WATCH_FRAMES_MAX, Watch, WatchEnd, WatchStopper};

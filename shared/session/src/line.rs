@@ -127,6 +127,24 @@ impl Line {
         self.documents.pop(address).filter(|loaded| loaded.version == version)
     }
 
+    /// Goes on with ids from `next_id` on: those before it were given out elsewhere.
+    pub(crate) const fn skip_ids(&mut self, next_id: i64) {
+        if next_id > self.next_id {
+            self.next_id = next_id;
+        }
+    }
+
+    /// Takes a document out by its id, whatever version of its definition it serves.
+    pub(crate) fn take_document_by_id(&mut self, id: DocumentId) -> Option<Loaded> {
+        let address = self.documents.iter().find(|(_, loaded)| loaded.record.create.id == id).map(|(address, _)| address.clone())?;
+        self.documents.pop(&address)
+    }
+
+    /// Whether a document is in memory.
+    pub(crate) fn has_document(&self, address: &DocumentAddress) -> bool {
+        self.documents.contains(address)
+    }
+
     pub(crate) fn keep_document(&mut self, loaded: Loaded) {
         self.documents.put(loaded.record.create.address(), loaded);
     }

@@ -11,7 +11,7 @@ use crate::error::{CloseError, CommitError, OpenError, ReadError, SessionFailed}
 use crate::line::{CacheSize, Line, check_semantics, load};
 use crate::publication::{Publication, ValueChange};
 use crate::storage::{Fence, Head, SessionStore, StorageError, Store};
-use crate::tx::{Bound, Prepared, Tx};
+use crate::tx::{Bound, Prepared, Setups, Tx};
 use crate::watch::{DocumentState, Observers, Watch, WatchEnd};
 use crate::{Clock, Epoch, Point, SessionId};
 
@@ -36,6 +36,8 @@ pub struct SessionOptions {
     pub epoch: Epoch,
     /// How much committed state stays in memory.
     pub cache: CacheSize,
+    /// What every new conversation is set up with, in this order (section 7.1).
+    pub on_create: Setups,
     /// Called once when the session fails or finds that another owner has it.
     pub on_report: Option<Report>,
 }
@@ -157,7 +159,8 @@ impl Session {
             return Err(CommitError::Nested.into());
         }
         let line = self.inner.line().await.map_err(CommitError::from)?;
-        let tx = Tx::new(Arc::clone(&self.inner.store), line, self.inner.options.clock.now(), bound);
+        let (store, setups) = (Arc::clone(&self.inner.store), Arc::clone(&self.inner.options.on_create));
+        let tx = Tx::new(store, line, self.inner.options.clock.now(), bound, setups);
         // Boxed, so that a large callback makes no large future of its caller.
         let result = HELD.scope(self.inner.held_too(), Box::pin(change(&tx))).await;
         let result = match result {

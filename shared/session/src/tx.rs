@@ -7,6 +7,8 @@ mod assign;
 mod documents;
 mod fork;
 mod prepare;
+mod replay;
+mod setup;
 mod staged;
 mod tables;
 
@@ -25,6 +27,8 @@ use crate::{ConversationId, DocValue, DocumentAddress, Millis, TaskId, TxError};
 
 use documents::Slot;
 pub(crate) use prepare::Prepared;
+pub use replay::Replayed;
+pub use setup::{ConversationCreated, Setups};
 use staged::Staged;
 
 /// What a commit belongs to: defaults for what it creates.
@@ -41,6 +45,7 @@ pub struct Tx {
     store: Arc<dyn SessionStore>,
     now: Millis,
     bound: Bound,
+    setups: Setups,
     state: Mutex<State>,
     /// Documents in the order of their acquisition; they stay where they are until the transaction ends.
     slots: FrozenVec<Box<Slot>>,
@@ -95,11 +100,12 @@ impl<T: DocValue> Doc<'_, T> {
 }
 
 impl Tx {
-    pub(crate) fn new(store: Arc<dyn SessionStore>, line: OwnedMutexGuard<Line>, now: Millis, bound: Bound) -> Self {
+    pub(crate) fn new(store: Arc<dyn SessionStore>, line: OwnedMutexGuard<Line>, now: Millis, bound: Bound, setups: Setups) -> Self {
         Self {
             store,
             now,
             bound,
+            setups,
             state: Mutex::new(State { line, staged: Staged::default() }),
             slots: FrozenVec::new(),
             addresses: Mutex::default(),
@@ -116,6 +122,12 @@ impl Tx {
     #[must_use]
     pub const fn bound(&self) -> Bound {
         self.bound
+    }
+
+    /// The id that the transaction mints next.
+    #[must_use]
+    pub fn next_id(&self) -> i64 {
+        self.state().line.next_id()
     }
 
     /// Nothing that panics runs under this lock, and it is never held over an await.

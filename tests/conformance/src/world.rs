@@ -126,7 +126,10 @@ async fn open(store: &dyn Store, id: SessionId, mode: Mode, probe: &Probe, clock
         Mode::Cold => CacheSize { documents: NonZeroUsize::MIN, records: NonZeroUsize::MIN },
     };
     probe.slow(mode == Mode::Cold);
-    Session::over(probe.before(line), SessionOptions { clock: clock.clone(), epoch: Epoch(0), cache, on_report })
+    Session::over(
+        probe.before(line),
+        SessionOptions { clock: clock.clone(), epoch: Epoch(0), cache, on_report, ..SessionOptions::default() },
+    )
 }
 
 /// Runs one case, with a bound on how long it may take.

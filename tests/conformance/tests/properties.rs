@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 
+#[path = "properties/elsewhere.rs"]
+mod elsewhere;
 #[path = "properties/forks.rs"]
 mod forks;
 #[path = "properties/many.rs"]

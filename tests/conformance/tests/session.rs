@@ -45,6 +45,8 @@ mod line;
 mod order;
 #[path = "session/retirement.rs"]
 mod retirement;
+#[path = "session/setups.rs"]
+mod setups;
 #[path = "session/tables.rs"]
 mod tables;
 #[path = "session/watches.rs"]

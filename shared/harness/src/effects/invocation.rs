@@ -11,7 +11,7 @@ use picofleet_session::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::pulse::Pulse;
@@ -118,6 +118,18 @@ impl Invocation {
         self.task
     }
 
+    pub(super) const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    pub(super) const fn id(&self) -> InvocationId {
+        self.id
+    }
+
+    pub(super) const fn transport(&self) -> &Arc<dyn Transport> {
+        &self.transport
+    }
+
     pub(crate) const fn cancel(&self) -> &CancellationToken {
         &self.cancel
     }
@@ -174,7 +186,16 @@ impl Invocation {
     }
 
     async fn say(&self, said: Said) -> Result<(Json, Option<Next>), Fault> {
-        let mut number = self.number.lock().await;
+        let mut number = self.next_number().await;
+        self.say_as(&mut number, said).await
+    }
+
+    /// The number of the last saying. Nothing else is said while it is held.
+    pub(super) async fn next_number(&self) -> MutexGuard<'_, u32> {
+        self.number.lock().await
+    }
+
+    pub(super) async fn say_as(&self, number: &mut u32, said: Said) -> Result<(Json, Option<Next>), Fault> {
         let next = number.saturating_add(1);
         let request = Request::Say { task: self.task, invocation: self.id, number: next, said };
         match self.call(request).await? {
@@ -276,28 +297,17 @@ impl Invocation {
     }
 
     /// Sends a message until it is answered; sayings have numbers, so that a repetition is safe.
-    async fn call(&self, request: Request) -> Result<Answer, Fault> {
-        tokio::select! {
+    pub(super) async fn call(&self, request: Request) -> Result<Answer, Fault> {
+        let repeated = repeated(&*self.transport, self.session, request);
+        let answer = tokio::select! {
             biased;
-            () = self.over.cancelled() => Err(Fault::Ended),
-            answer = self.repeat(request) => answer,
-        }
-    }
-
-    async fn repeat(&self, request: Request) -> Result<Answer, Fault> {
-        let mut pause = CALL_PAUSE;
-        for _ in 1..CALL_ATTEMPTS {
-            match self.transport.call(self.session, request.clone()).await {
-                Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. }) => {}
-                Ok(answer) => return Ok(answer),
-                Err(error) => return Err(Fault::failed(&error)),
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-        match self.transport.call(self.session, request).await {
-            Ok(Answer::Refused(Refusal::AskAgain)) | Err(_) => Err(Fault::Ended),
+            () = self.over.cancelled() => return Err(Fault::Ended),
+            answer = repeated => answer,
+        };
+        match answer {
+            Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. }) => Err(Fault::Ended),
             Ok(answer) => Ok(answer),
+            Err(error) => Err(Fault::failed(&error)),
         }
     }
 
@@ -310,11 +320,25 @@ impl Invocation {
     }
 }
 
+/// Sends a message until it is answered, or was sent often enough. Only for messages that may be repeated.
+pub(super) async fn repeated(transport: &dyn Transport, session: SessionId, request: Request) -> Result<Answer, CallError> {
+    let mut pause = CALL_PAUSE;
+    for _ in 1..CALL_ATTEMPTS {
+        match transport.call(session, request.clone()).await {
+            Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. }) => {}
+            answer => return answer,
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
+    transport.call(session, request).await
+}
+
 fn encode(value: &impl Serialize) -> Result<Json, Fault> {
     Json::from_serde(value).map_err(|error| Fault::failed(&error))
 }
 
-fn unexpected(answer: Answer) -> Fault {
+pub(super) fn unexpected(answer: Answer) -> Fault {
     match answer {
         Answer::Refused(Refusal::Stale) => Fault::Stale,
         // The line has faulted the task already where it refused the commit.

@@ -145,7 +145,7 @@ impl SessionLine {
     /// Tells the application; its code's panic is nobody's.
     pub(super) fn report(&self, report: &LineReport) {
         tracing::warn!(session = %self.session().id(), report = ?report, "the line reports");
-        if let Some(on_report) = &self.inner.on_report
+        if let Some(on_report) = &self.inner.options.on_report
             && catch_unwind(AssertUnwindSafe(|| on_report(report))).is_err()
         {
             tracing::error!(session = %self.session().id(), "the listener of reports panicked");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use picofleet_session::{
-    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, Tx, TxError,
+    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState,
 };
 
 use super::{LineError, SessionLine};
@@ -82,9 +82,7 @@ impl SessionLine {
                 if let Some(root) = tx.conversation(ROOT_CONVERSATION_ID).await? {
                     return Ok::<_, CommitError>(root);
                 }
-                let root = tx.create_root().await?;
-                built_in_documents(tx, root.id).await?;
-                Ok(root)
+                Ok(tx.create_root().await?)
             })
             .await?;
         Ok(Answer::Value(json(Some(&record))))
@@ -153,18 +151,6 @@ const fn placed_word(record: &SubmissionRecord) -> &'static str {
         SubmissionState::Input(InputState::Placed { .. }) => "already_placed",
         _ => "settled",
     }
-}
-
-/// The documents that every conversation of a harness has (section 2.2).
-///
-/// # Errors
-/// As [`Tx::doc`].
-pub(crate) async fn built_in_documents(tx: &Tx, conversation: ConversationId) -> Result<(), TxError> {
-    tx.doc(&CONFIG, conversation).await?;
-    tx.doc(&LIVE, conversation).await?;
-    tx.doc(&INBOX, conversation).await?;
-    tx.doc(&USAGE, conversation).await?;
-    Ok(())
 }
 
 pub(super) fn json<T: serde::Serialize>(value: Option<&T>) -> Json {

@@ -62,7 +62,7 @@ impl SessionLine {
         match reservation {
             Ok(Some(reservation)) => {
                 self.state().lost.remove(&task);
-                self.begin(task, invocation, reservation).await
+                self.first_step(task, invocation, reservation).await
             }
             Ok(None) => Ok(Answer::Refused(Refusal::NotReady)),
             Err(error) => {
@@ -74,7 +74,7 @@ impl SessionLine {
 
     /// The step before the first phase (section 5.1): a mark that landed while the reservation was in storage had to wait for the line, and
     /// comes before this.
-    async fn begin(&self, task: TaskId, invocation: InvocationId, reservation: Reservation) -> Result<Answer, LineError> {
+    async fn first_step(&self, task: TaskId, invocation: InvocationId, reservation: Reservation) -> Result<Answer, LineError> {
         let begins = self
             .session()
             .commit(async |tx| {

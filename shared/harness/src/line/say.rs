@@ -23,7 +23,7 @@ enum Outcome {
 }
 
 /// Rolls a commit back with what is answered.
-enum Rollback {
+pub(super) enum Rollback {
     Refused(Refusal),
     Failed(CommitError),
 }
@@ -43,6 +43,9 @@ impl SessionLine {
         }
         let digest = digest(&said);
         let steps = matches!(said, Said::PhaseEnd(_));
+        if let Said::Finish(finish) = said {
+            return Ok(self.say_finish(task, invocation, number, digest, *finish).await);
+        }
         let held = match self.admit_saying(task, invocation, number, &digest) {
             Ok(held) => held,
             Err(answer) => return Ok(answer),
@@ -94,12 +97,12 @@ impl SessionLine {
         }
     }
 
-    fn conversation_of(&self, task: TaskId) -> Option<picofleet_session::ConversationId> {
+    pub(super) fn conversation_of(&self, task: TaskId) -> Option<picofleet_session::ConversationId> {
         self.state().tree.lineage.get(&task).map(|lineage| lineage.conversation)
     }
 
     /// Checks the invocation and the number; the answer for one that is not the next.
-    fn admit_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: &str) -> Result<Held, Answer> {
+    pub(super) fn admit_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: &str) -> Result<Held, Answer> {
         let mut state = self.state();
         let Some(held) = state.held.get_mut(&task).filter(|held| held.invocation == invocation) else {
             return Err(Answer::Refused(Refusal::Gone));
@@ -122,7 +125,7 @@ impl SessionLine {
         }
     }
 
-    fn settle_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: String, answer: &Answer) {
+    pub(super) fn settle_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: String, answer: &Answer) {
         let mut state = self.state();
         let ended = matches!(answer, Answer::Said { next: Some(Next::Stop), .. });
         if let Some(held) = state.held.get_mut(&task).filter(|held| held.invocation == invocation) {
@@ -141,7 +144,7 @@ impl SessionLine {
 
     /// A commit that failed without effect faults the task, except the step's own: its invocation ends and the next reservation runs the
     /// phase again (section 5.1). One that belongs to nobody any more is passed on.
-    async fn failed_saying(&self, task: TaskId, invocation: InvocationId, error: CommitError, steps: bool) -> Result<Answer, LineError> {
+    pub(super) async fn failed_saying(&self, task: TaskId, invocation: InvocationId, error: CommitError, steps: bool) -> Result<Answer, LineError> {
         match error {
             CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_) => Err(error.into()),
             CommitError::Rejected(_) if steps => {
@@ -159,7 +162,7 @@ impl SessionLine {
     }
 
     /// The running record, unless the invocation may not commit any more (section 5.4).
-    async fn gated(&self, tx: &Tx, task: TaskId, mode: Mode) -> Result<Option<TaskRecord>, CommitError> {
+    pub(super) async fn gated(&self, tx: &Tx, task: TaskId, mode: Mode) -> Result<Option<TaskRecord>, CommitError> {
         let record = tx.task(task).await?;
         Ok(record.filter(|record| matches!(record.state, TaskState::Running { .. }) && !(mode == Mode::Run && record.abort_requested)))
     }
@@ -188,6 +191,8 @@ impl SessionLine {
                 tx.put_task(TaskRecord { memos: Some(memos), ..record }).await?;
                 Ok(Outcome::Answer(Answer::Said { answer: candidate, next: None }))
             }
+            // Taken before, by the hold that it ends.
+            Said::Finish(_) => Ok(Outcome::Refused(Refusal::Gone)),
             Said::PhaseEnd(error) => {
                 let Some(record) = tx.task(task).await? else { return Ok(Outcome::Refused(Refusal::Gone)) };
                 let ended = error.map_or(PhaseEnd::Returned, PhaseEnd::Failed);
@@ -198,7 +203,7 @@ impl SessionLine {
     }
 
     /// Puts the state that a decision asks for, with the rules of section 5.5.
-    async fn put_state(&self, tx: &Tx, record: TaskRecord, next: NextState, mode: Mode) -> Result<TaskRecord, CommitError> {
+    pub(super) async fn put_state(&self, tx: &Tx, record: TaskRecord, next: NextState, mode: Mode) -> Result<TaskRecord, CommitError> {
         let invalid = |why: String| CommitError::Invalid(Violation::Decision { why });
         match &next {
             NextState::Wait { .. } if mode == Mode::Abort => {
@@ -239,7 +244,7 @@ impl SessionLine {
     }
 
     /// The step between two phases, in the same commit (section 5.1).
-    async fn step(&self, tx: &Tx, record: TaskRecord, ended: &PhaseEnd, held: &Held) -> Result<Next, CommitError> {
+    pub(super) async fn step(&self, tx: &Tx, record: TaskRecord, ended: &PhaseEnd, held: &Held) -> Result<Next, CommitError> {
         let closing = self.scheduling() == Scheduling::Closing;
         let hand_over = held.mode == Mode::Run && matches!(ended, PhaseEnd::Returned) && self.hands_over(&record, held);
         let facts = StepFacts { mode: held.mode, closing, began_at: &held.began_at, hand_over };
@@ -268,8 +273,8 @@ async fn apply(task: &dyn LineTask, tx: &Tx, record: &TaskRecord, decision: Json
 }
 
 /// The digest of a saying: a repetition has the same.
-fn digest(said: &Said) -> String {
-    let text = Json::from_serde(said).map(|json| json.to_vec()).unwrap_or_default();
+pub(super) fn digest(said: &impl serde::Serialize) -> String {
+    let text = Json::from_serde_envelope(said).map(|json| json.to_vec()).unwrap_or_default();
     Sha256::digest(&text).iter().fold(String::with_capacity(64), |mut hex, byte| {
         use std::fmt::Write as _;
         // Writing to a String does not fail.

@@ -47,7 +47,8 @@ pub struct Commit {
 
 /// One write of a commit (section 10). Content is applied before retirement, and copies read the state before the batch,
 /// whatever the order. Records are shared with the session that sends them.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Write {
     /// A new conversation.
     Conversation(ConversationRecord),
@@ -88,7 +89,7 @@ pub enum Write {
 }
 
 /// A new incarnation whose base is what another has at a point (section 3.7).
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DocumentCopy {
     /// What is made.
     pub create: DocumentCreate,

@@ -7,7 +7,7 @@ use super::{SessionState, Tenant};
 use crate::{ConversationId, DocumentScope, EntryId, Point, SubmissionStatus, TaskId, TaskStatus};
 
 /// Some items of a scan and where the next ones begin.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Page<T> {
     /// The items.
     pub items: Vec<T>,
@@ -32,7 +32,8 @@ pub struct SessionQuery {
 }
 
 /// Which conversations; both filters together are conjunctive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ConversationQuery {
     /// Owned by a task of this conversation.
     pub owner_conversation_id: Option<ConversationId>,
@@ -41,7 +42,8 @@ pub struct ConversationQuery {
 }
 
 /// Which entries of a conversation's visible history.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EntryQuery {
     /// The conversation whose ancestry is applied.
     pub conversation_id: ConversationId,
@@ -60,7 +62,8 @@ impl EntryQuery {
 }
 
 /// Which tasks by their status.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum TaskFilter {
     /// With exactly this status.
     Status(TaskStatus),
@@ -69,7 +72,8 @@ pub enum TaskFilter {
 }
 
 /// Which tasks; all filters together are conjunctive.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TaskQuery {
     /// In this conversation.
     pub conversation_id: Option<ConversationId>,
@@ -86,7 +90,8 @@ pub struct TaskQuery {
 }
 
 /// Which submissions; both filters together are conjunctive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SubmissionQuery {
     /// Of this conversation.
     pub conversation_id: Option<ConversationId>,
@@ -95,7 +100,7 @@ pub struct SubmissionQuery {
 }
 
 /// Which documents: those alive in exactly this scope.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DocumentQuery {
     /// The scope.
     pub scope: DocumentScope,

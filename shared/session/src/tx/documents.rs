@@ -36,7 +36,7 @@ pub(super) enum Origin {
 }
 
 impl Slot {
-    fn created(create: DocumentCreate, rules: Rules, tracker: Tracker) -> Self {
+    pub(super) fn created(create: DocumentCreate, rules: Rules, tracker: Tracker) -> Self {
         let change = tracker.begin();
         Self { create, rules, origin: Origin::Created, tracker, change, retired: AtomicBool::new(false) }
     }
@@ -53,7 +53,7 @@ impl Slot {
         self.retired.load(Ordering::Acquire)
     }
 
-    fn retire(&self) {
+    pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
     }
 }
@@ -103,6 +103,34 @@ impl Tx {
         self.retire(Located::existing_member(family, at, key)).await
     }
 
+    /// Whether the transaction sees a document at a token's address. Makes and opens nothing: a fork's copy stays one.
+    ///
+    /// # Errors
+    /// [`TxError::Read`].
+    pub async fn has_doc<T: DocValue, S: Scope>(&self, token: &DocToken<T, S>, at: S::At) -> Result<bool, TxError> {
+        self.occupied(&Located::singleton(token, at).address).await
+    }
+
+    /// Whether an address has a document, by the candidate records.
+    pub(super) async fn occupied(&self, address: &DocumentAddress) -> Result<bool, TxError> {
+        if self.addresses().get(address).is_some_and(|cell| cell.initialized()) {
+            return Ok(true);
+        }
+        {
+            let state = self.state();
+            if state.staged.copies.contains_key(address) {
+                return Ok(true);
+            }
+            if state.staged.has_no_committed(address) {
+                return Ok(false);
+            }
+            if state.line.has_document(address) {
+                return Ok(true);
+            }
+        }
+        Ok(self.store.find_document(address.clone(), Point::Current).await?.is_some())
+    }
+
     async fn acquire<T>(&self, located: Located<'_>) -> Result<Doc<'_, T>, TxError> {
         let cell = Arc::clone(self.addresses().entry(located.address.clone()).or_default());
         // A caller that is dropped in here leaves the cell empty, and the next one fills it.
@@ -118,7 +146,7 @@ impl Tx {
         if matches!(located.placement, Placement::Task { .. }) {
             self.check_scope(&located.placement).await?;
         }
-        Ok(Doc { draft: slot.change.draft(), kind: slot.rules.kind, ty: PhantomData })
+        Ok(Doc { draft: slot.change.draft(), kind: located.rules.kind, ty: PhantomData })
     }
 
     async fn open_slot(&self, located: &Located<'_>) -> Result<usize, TxError> {
@@ -169,7 +197,7 @@ impl Tx {
     }
 
     /// Checks that the scope of a document is there, by the candidate records (section 3.3).
-    async fn check_scope(&self, placement: &Placement) -> Result<(), TxError> {
+    pub(super) async fn check_scope(&self, placement: &Placement) -> Result<(), TxError> {
         match *placement {
             Placement::Session => Ok(()),
             Placement::Conversation { id, .. } => self.existing_conversation(id).await.map(|_| ()),
@@ -256,7 +284,7 @@ impl Tx {
 
 impl super::staged::Staged {
     /// Whether storage can't have a current document at the address, from the transaction's point of view.
-    fn has_no_committed(&self, address: &DocumentAddress) -> bool {
+    pub(super) fn has_no_committed(&self, address: &DocumentAddress) -> bool {
         let new_scope = match address.scope {
             DocumentScope::Session => false,
             DocumentScope::Conversation { id } => self.conversations.contains_key(&id),

@@ -12,13 +12,36 @@ impl Tx {
     ///
     /// # Errors
     /// [`Violation::UnknownConversation`], [`Violation::NotVisible`]; [`Violation::UnknownTask`] for an owner that is not there.
-    /// A transaction that also writes a document that the fork copies fails with [`Violation::ForkSource`].
+    /// What a setup says. A transaction that also writes a document that the fork copies fails with [`Violation::ForkSource`].
     pub async fn fork_conversation(
         &self,
         parent: ConversationId,
         at: EntryId,
         ownership: ConversationOwnership,
     ) -> Result<ConversationRecord, TxError> {
+        let sources = self.fork_points(parent, at).await?;
+        let owner = self.conversation_owner(ownership).await?;
+        let record = {
+            let mut state = self.state();
+            let id = state.line.mint()?;
+            for (record, point) in sources {
+                let Placement::Conversation { policy, .. } = record.create.placement else { continue };
+                let address = child_address(&record, id);
+                if state.staged.copies.contains_key(&address) {
+                    continue;
+                }
+                let placement = Placement::Conversation { id, policy };
+                let create = DocumentCreate { id: state.line.mint()?, kind: address.kind.clone(), key: address.key.clone(), placement };
+                state.staged.sources.push((record.create.id, address.clone()));
+                state.staged.copies.insert(address, DocumentCopy { create, source: record.create.id, at: point });
+            }
+            state.staged.add_conversation(ConversationRecord { id, parent: Some(ForkPoint { conversation_id: parent, at }), owner })
+        };
+        self.set_up(record).await
+    }
+
+    /// What a fork of a conversation at one of its visible entries copies, and from which point.
+    pub(super) async fn fork_points(&self, parent: ConversationId, at: EntryId) -> Result<Vec<(DocumentRecord, Point)>, TxError> {
         self.existing_conversation(parent).await?;
         let not_visible = Violation::NotVisible { conversation: parent, entry: at };
         if self.state().staged.conversations.contains_key(&parent) {
@@ -28,25 +51,8 @@ impl Tx {
         let (entry, seq) = self.store.entry(Some(parent), at).await?.ok_or(not_visible)?;
         let as_of = self.fork_sources(entry.conversation_id, Point::At(seq), Fork::AsOf).await?;
         let current = self.fork_sources(parent, Point::Current, Fork::Current).await?;
-        let owner = self.conversation_owner(ownership).await?;
-
-        let mut state = self.state();
-        let id = state.line.mint()?;
-        for (record, point) in
-            as_of.into_iter().map(|record| (record, Point::At(seq))).chain(current.into_iter().map(|r| (r, Point::Current)))
-        {
-            let Placement::Conversation { policy, .. } = record.create.placement else { continue };
-            let address = DocumentAddress { kind: record.create.kind, scope: DocumentScope::Conversation { id }, key: record.create.key };
-            if state.staged.copies.contains_key(&address) {
-                continue;
-            }
-            let placement = Placement::Conversation { id, policy };
-            let create = DocumentCreate { id: state.line.mint()?, kind: address.kind.clone(), key: address.key.clone(), placement };
-            state.staged.sources.push((record.create.id, address.clone()));
-            state.staged.copies.insert(address, DocumentCopy { create, source: record.create.id, at: point });
-        }
-        let record = ConversationRecord { id, parent: Some(ForkPoint { conversation_id: parent, at }), owner };
-        Ok(state.staged.add_conversation(record))
+        let as_of = as_of.into_iter().map(|record| (record, Point::At(seq)));
+        Ok(as_of.chain(current.into_iter().map(|record| (record, Point::Current))).collect())
     }
 
     /// The documents of a conversation that a fork copies with one policy. Their number and not the history decides the cost.
@@ -63,6 +69,12 @@ impl Tx {
             }
         }
     }
+}
+
+/// The address that a copy has in the child.
+pub(super) fn child_address(record: &DocumentRecord, child: ConversationId) -> DocumentAddress {
+    let scope = DocumentScope::Conversation { id: child };
+    DocumentAddress { kind: record.create.kind.clone(), scope, key: record.create.key.clone() }
 }
 
 fn has_policy(record: &DocumentRecord, fork: Fork) -> bool {

@@ -52,6 +52,7 @@ impl Tx {
     /// Decides everything. Reads storage only for owners, and for the documents of ended tasks, that are not in memory.
     pub(crate) async fn prepare(self) -> Result<Prepared, CommitError> {
         let checked = async {
+            self.check_set_up()?;
             self.check_owners().await?;
             self.retire_task_documents().await
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::storage::{DocumentCopy, OutboxRow, RequestRow};
 use crate::{
     ConversationId, ConversationRecord, DocumentAddress, DocumentId, DocumentRecord, EntryRecord, InvocationRow, Millis, SubmissionId,
-    SubmissionRecord, TaskId, TaskRecord,
+    SubmissionRecord, TaskId, TaskRecord, TxError,
 };
 
 /// Staged table writes. All of it is discarded on rollback.
@@ -32,6 +32,9 @@ pub(super) struct Staged {
     pub(super) requests: Vec<RequestRow>,
     pub(super) outbox: Vec<OutboxRow>,
     pub(super) wake: Option<Option<Millis>>,
+    /// Creations of conversations whose setups have not run to their end, and the first error of one.
+    pub(super) unfinished: usize,
+    pub(super) setup_error: Option<TxError>,
 }
 
 /// A task that the transaction creates or replaces.

@@ -136,23 +136,27 @@ impl Tx {
     /// Makes a conversation.
     ///
     /// # Errors
-    /// [`Violation::UnknownTask`] for an owner that is not there. An owner that can't own anything new fails the commit.
+    /// [`Violation::UnknownTask`] for an owner that is not there; what a setup says. An owner that can't own anything new fails the commit.
     pub async fn create_conversation(&self, ownership: ConversationOwnership) -> Result<ConversationRecord, TxError> {
         let owner = self.conversation_owner(ownership).await?;
-        let mut state = self.state();
-        let id = state.line.mint()?;
-        Ok(state.staged.add_conversation(ConversationRecord { id, parent: None, owner }))
+        let record = {
+            let mut state = self.state();
+            let id = state.line.mint()?;
+            state.staged.add_conversation(ConversationRecord { id, parent: None, owner })
+        };
+        self.set_up(record).await
     }
 
     /// Makes the root conversation, which has a fixed id and no owner (section 2.2).
     ///
     /// # Errors
-    /// [`Violation::RootExists`].
+    /// [`Violation::RootExists`]; what a setup says.
     pub async fn create_root(&self) -> Result<ConversationRecord, TxError> {
         if self.candidate_conversation(ROOT_CONVERSATION_ID).await?.is_some() {
             return Err(Violation::RootExists.into());
         }
-        Ok(self.state().staged.add_conversation(ConversationRecord { id: ROOT_CONVERSATION_ID, parent: None, owner: None }))
+        let record = self.state().staged.add_conversation(ConversationRecord { id: ROOT_CONVERSATION_ID, parent: None, owner: None });
+        self.set_up(record).await
     }
 
     /// The owner pair of a new conversation, from the task's record (section 3.3).
@@ -358,7 +362,7 @@ impl Tx {
         Ok(record)
     }
 
-    async fn candidate_submission(&self, id: SubmissionId) -> Result<Option<Arc<SubmissionRecord>>, TxError> {
+    pub(super) async fn candidate_submission(&self, id: SubmissionId) -> Result<Option<Arc<SubmissionRecord>>, TxError> {
         {
             let mut state = self.state();
             let found = state.staged.submissions.get(&id).cloned().or_else(|| state.line.cached_submission(id));
@@ -381,7 +385,7 @@ impl super::staged::Staged {
         record
     }
 
-    fn put_submission(&mut self, record: Arc<SubmissionRecord>) {
+    pub(super) fn put_submission(&mut self, record: Arc<SubmissionRecord>) {
         self.written = true;
         self.submissions.insert(record.id, record);
     }

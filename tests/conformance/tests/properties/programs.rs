@@ -247,7 +247,20 @@ async fn dump(world: &World, known: &Known) -> Vec<String> {
     lines
 }
 
-async fn program(world: &mut World, steps: &[Step]) -> Vec<String> {
+/// Where the transactions of a program run.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Here,
+    /// Elsewhere, where what they do can be replayed.
+    Elsewhere,
+}
+
+/// Whether the writes of these actions can be taken from elsewhere.
+fn replayable(actions: &[Action]) -> bool {
+    !actions.iter().any(|action| matches!(action, Action::Put { .. } | Action::Submit { .. }))
+}
+
+async fn program(world: &mut World, steps: &[Step], way: Way) -> Vec<String> {
     let mut told = Vec::new();
     let mut known = Known { conversations: vec![world.root()], ..Known::default() };
     for step in steps {
@@ -260,16 +273,17 @@ async fn program(world: &mut World, steps: &[Step]) -> Vec<String> {
                 if matches!(ending, Ending::Refused) {
                     world.probe.fault(Fault::Rejected(Rejection::Overloaded));
                 }
-                let outcome = world
-                    .session
-                    .commit(async |tx| {
-                        for action in actions {
-                            // What is refused does not end a transaction that handles it.
-                            lines.push(format!("{:?}", act(tx, &known, &mut new, action).await));
-                        }
-                        if matches!(ending, Ending::Fail) { Err(Failure::Own("on purpose")) } else { Ok(()) }
-                    })
-                    .await;
+                let change = async |tx: &Tx| {
+                    for action in actions {
+                        // What is refused does not end a transaction that handles it.
+                        lines.push(format!("{:?}", act(tx, &known, &mut new, action).await));
+                    }
+                    if matches!(ending, Ending::Fail) { Err(Failure::Own("on purpose")) } else { Ok(()) }
+                };
+                let outcome = match way {
+                    Way::Elsewhere if replayable(actions) => crate::elsewhere::commit(world, change).await,
+                    _ => world.session.commit(change).await,
+                };
                 if matches!(ending, Ending::Refused) {
                     world.probe.forget_plans();
                 }
@@ -300,7 +314,7 @@ proptest! {
     fn a_program_does_the_same_in_sqlite_as_in_memory(steps in prop::collection::vec(step(), 1..24), cold in any::<bool>()) {
         run(Memory, Mode::Warm, async |mut memory| {
             let mut sqlite = World::new(Sqlite::default(), if cold { Mode::Cold } else { Mode::Warm }).await;
-            assert_eq!(program(&mut memory, &steps).await, program(&mut sqlite, &steps).await);
+            assert_eq!(program(&mut memory, &steps, Way::Here).await, program(&mut sqlite, &steps, Way::Here).await);
         });
     }
 }
@@ -313,7 +327,20 @@ proptest! {
     fn a_program_does_the_same_whatever_is_in_memory(steps in prop::collection::vec(step(), 1..40)) {
         run(Memory, Mode::Warm, async |mut warm| {
             let mut cold = World::new(Memory, Mode::Cold).await;
-            assert_eq!(program(&mut warm, &steps).await, program(&mut cold, &steps).await);
+            assert_eq!(program(&mut warm, &steps, Way::Here).await, program(&mut cold, &steps, Way::Here).await);
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// A transaction that runs elsewhere and is replayed, against one that runs here.
+    #[test]
+    fn a_program_does_the_same_elsewhere(steps in prop::collection::vec(step(), 1..40), cold in any::<bool>()) {
+        run(Memory, Mode::Warm, async |mut here| {
+            let mut there = World::new(Memory, if cold { Mode::Cold } else { Mode::Warm }).await;
+            assert_eq!(program(&mut here, &steps, Way::Here).await, program(&mut there, &steps, Way::Elsewhere).await);
         });
     }
 }

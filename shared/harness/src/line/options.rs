@@ -1,0 +1,42 @@
+//! How a line works.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use picofleet_session::{ConversationCreated, SessionOptions};
+
+use crate::setup::{BuiltInSetup, ToolCatalogue};
+
+/// How a line works.
+#[derive(Clone)]
+pub struct LineOptions {
+    /// How long a closure that runs elsewhere may hold the line (`design.md` 1).
+    pub hold: Duration,
+    /// Which tools a new conversation offers.
+    pub catalogue: Arc<dyn ToolCatalogue>,
+    /// Setups of new conversations behind the built-in one.
+    pub setups: Vec<Arc<dyn ConversationCreated>>,
+    /// Takes what the line reports.
+    pub on_report: Option<super::OnReport>,
+}
+
+impl Default for LineOptions {
+    fn default() -> Self {
+        Self { hold: Duration::from_millis(500), catalogue: Arc::new(()), setups: Vec::new(), on_report: None }
+    }
+}
+
+impl LineOptions {
+    /// The options of a session whose conversations are set up: by the built-in setup, then by [`LineOptions::setups`], then by those that
+    /// `options` has already.
+    #[must_use]
+    pub fn session(&self, options: SessionOptions) -> SessionOptions {
+        let built_in: Arc<dyn ConversationCreated> = Arc::new(self.setup());
+        let setups = std::iter::once(built_in).chain(self.setups.iter().cloned()).chain(options.on_create.iter().cloned());
+        SessionOptions { on_create: setups.collect(), ..options }
+    }
+
+    pub(super) fn setup(&self) -> BuiltInSetup {
+        BuiltInSetup::new(Arc::clone(&self.catalogue))
+    }
+}
