@@ -19,6 +19,7 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::future::BoxFuture;
 use picofleet_session::{CommitError, InvocationId, Json, Millis, Publication, ReadError, Session, Subscription, TaskId, TaskState};
 use tokio::sync::Notify;
 
@@ -144,18 +145,18 @@ impl SessionLine {
 
     /// Answers a message. A session that is closing or belongs to somebody else answers [`Refusal::AskAgain`].
     pub async fn handle(&self, request: Request) -> Answer {
-        let answer = match request {
-            Request::Reserve { task, invocation, worker, definition } => self.reserve(task, invocation, worker, definition).await,
-            Request::Say { task, invocation, number, said } => self.say(task, invocation, number, said).await,
-            Request::Progress { task, invocation, decision } => self.progress(task, invocation, decision).await,
+        let answering: BoxFuture<'_, Result<Answer, LineError>> = match request {
+            Request::Reserve { task, invocation, worker, definition } => Box::pin(self.reserve(task, invocation, worker, definition)),
+            Request::Say { task, invocation, number, said } => Box::pin(self.say(task, invocation, number, said)),
+            Request::Progress { task, invocation, decision } => Box::pin(self.progress(task, invocation, decision)),
             Request::Ended { task, invocation } => {
                 self.ended(task, invocation);
-                Ok(Answer::Done)
+                return Answer::Done;
             }
-            Request::Read(read) => self.read(read).await,
-            Request::Host(call) => self.host(*call).await,
+            Request::Read(read) => Box::pin(self.read(read)),
+            Request::Host(call) => Box::pin(self.host(*call)),
         };
-        answer.unwrap_or_else(|error| refused(&error))
+        answering.await.unwrap_or_else(|error| refused(&error))
     }
 
     /// What may be reserved now, after everything that the scheduler itself decides is stored (section 5.4).

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use picofleet_session::{ConversationId, Json, SubmissionId, TaskId};
 use tokio::time::Instant;
 
@@ -13,9 +15,12 @@ use crate::wire::{Answer, HostFailure};
 /// The longest that one call waits; a caller asks again.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// Whether a wait is over, and what was found.
+type Looking<'a, T> = BoxFuture<'a, Result<(bool, T), LineError>>;
+
 impl SessionLine {
     /// Looks after every commit until `look` finds something or the time is over; what it found last.
-    async fn until<T>(&self, timeout: Duration, look: impl AsyncFn() -> Result<(bool, T), LineError>) -> Result<(bool, T), LineError> {
+    async fn until<'a, T>(&self, timeout: Duration, look: impl Fn() -> Looking<'a, T>) -> Result<(bool, T), LineError> {
         let deadline = Instant::now() + timeout.min(WAIT_MAX);
         let changed = self.changed();
         loop {
@@ -32,9 +37,12 @@ impl SessionLine {
 
     pub(super) async fn wait_submission(&self, id: SubmissionId, timeout: Duration) -> Result<Answer, LineError> {
         self.resume();
-        let look = async || {
-            let record = self.session().store().submission(id).await?;
-            Ok((record.as_ref().is_none_or(picofleet_session::SubmissionRecord::settled), record))
+        let look = || {
+            let looking = async move {
+                let record = self.session().store().submission(id).await?;
+                Ok((record.as_ref().is_none_or(picofleet_session::SubmissionRecord::settled), record))
+            };
+            looking.boxed()
         };
         let (_, record) = self.until(timeout, look).await?;
         Ok(record.map_or_else(|| not_found("submission", id.get()), |record| Answer::Value(json(Some(&record)))))
@@ -42,9 +50,12 @@ impl SessionLine {
 
     pub(super) async fn wait_task(&self, id: TaskId, timeout: Duration) -> Result<Answer, LineError> {
         self.resume();
-        let look = async || {
-            let record = self.session().store().task(id).await?;
-            Ok((record.as_ref().is_none_or(picofleet_session::TaskRecord::terminal), record))
+        let look = || {
+            let looking = async move {
+                let record = self.session().store().task(id).await?;
+                Ok((record.as_ref().is_none_or(picofleet_session::TaskRecord::terminal), record))
+            };
+            looking.boxed()
         };
         let (_, record) = self.until(timeout, look).await?;
         Ok(record.map_or_else(|| not_found("task", id.get()), |record| Answer::Value(json(Some(&record)))))
@@ -57,7 +68,7 @@ impl SessionLine {
             return Ok(not_found("conversation", id.get()));
         }
         self.resume();
-        let (idle, ()) = self.until(timeout, async || Ok((self.idle(conversation).await?, ()))).await?;
+        let (idle, ()) = self.until(timeout, || async move { Ok((self.idle(conversation).await?, ())) }.boxed()).await?;
         Ok(Answer::Value(Json::from(idle)))
     }
 
@@ -69,9 +80,9 @@ impl SessionLine {
 
     /// Waits until the run invocation of a marked task has joined: it ended, or its lease is over.
     pub(super) async fn join_run(&self, task: TaskId) -> Result<Answer, LineError> {
-        let joined = async || {
+        let joined = || {
             let runs = self.state().held.get(&task).is_some_and(|held| held.mode == Mode::Run && !held.expired);
-            Ok((!runs, ()))
+            std::future::ready(Ok((!runs, ()))).boxed()
         };
         let (joined, ()) = self.until(WAIT_MAX, joined).await?;
         if joined {
@@ -82,10 +93,13 @@ impl SessionLine {
 
     /// Waits until a conversation is idle and the tasks that its abort marked are over.
     pub(super) async fn settle_abort(&self, conversation: ConversationId, marked: &[TaskId]) -> Result<Answer, LineError> {
-        let over = async || {
-            let idle = self.idle(Some(conversation)).await?;
-            let state = self.state();
-            Ok((idle && marked.iter().all(|task| !state.tree.live.contains_key(task)), ()))
+        let over = || {
+            let looking = async move {
+                let idle = self.idle(Some(conversation)).await?;
+                let state = self.state();
+                Ok((idle && marked.iter().all(|task| !state.tree.live.contains_key(task)), ()))
+            };
+            looking.boxed()
         };
         let (over, ()) = self.until(WAIT_MAX, over).await?;
         if over {
