@@ -20,6 +20,7 @@ use crate::step::Mode;
 use crate::task::LineTasks;
 use crate::wire::{Answer, Refusal, Request, Signal, WorkerId};
 
+pub(crate) use host::built_in_documents;
 pub use watch::{ConversationWatch, Followed};
 
 /// The line of one session. Cheap to clone; all clones are one line.

@@ -2,7 +2,7 @@
 
 use picofleet_session::storage::EntryQuery;
 use picofleet_session::{
-    CommitToken, ConversationId, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId, TaskError, TaskId, TaskRecord,
+    CommitToken, ConversationId, DocumentAddress, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId, TaskError, TaskId, TaskRecord,
 };
 use serde::{Deserialize, Serialize};
 
@@ -216,6 +216,19 @@ pub enum Read {
         /// The kind.
         kind: String,
     },
+    /// A document as it is stored, by its address; `null` where there is none.
+    Document(DocumentAddress),
+    /// A rewindable document as it was at a visible entry; `null` where there was none.
+    DocumentAsOf {
+        /// Its address; the scope is the one of the entry's own conversation.
+        address: DocumentAddress,
+        /// The conversation that sees the entry.
+        conversation: ConversationId,
+        /// The entry.
+        at: EntryId,
+    },
+    /// The conversations that own a conversation through tasks, the nearest first.
+    Owners(ConversationId),
 }
 
 impl Read {

@@ -16,6 +16,7 @@ mod publication;
 mod record;
 mod session;
 pub mod storage;
+mod stored;
 mod submission;
 mod task;
 mod tx;
@@ -45,6 +46,7 @@ pub use record::{
     ContextEdit, ConversationOwner, ConversationOwnership, ConversationRecord, DraftHead, EditAction, EntryDraft, EntryKind, EntryRecord,
     ForkPoint, Typed,
 };
+pub use stored::StoredValue;
 pub use session::{Report, Session, SessionOptions, Subscription};
 pub use submission::{InputState, Settlement, SubmissionRecord, SubmissionState, SubmissionStatus, WriteState};
 pub use task::{InvocationRow, JoinPolicy, TaskCreate, TaskError, TaskOutcome, TaskOwnership, TaskRecord, TaskState, TaskStatus};

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::phase::Phase;
 use super::{Services, generation, tool};
 use crate::kinds::{GENERATION, TOOL};
 use crate::step::Mode;
@@ -34,7 +35,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub(super) fn failed(error: &dyn std::error::Error) -> Self {
+    pub(crate) fn failed(error: &dyn std::error::Error) -> Self {
         Self::Failed(TaskError { message: crate::line::chain(error), detail: None })
     }
 }
@@ -65,15 +66,19 @@ impl Invocation {
         Self { transport, session, task, id, number: Mutex::new(0), cancel, services }
     }
 
-    pub(super) const fn services(&self) -> &Services {
+    pub(crate) const fn services(&self) -> &Services {
         &self.services
     }
 
-    pub(super) const fn task(&self) -> TaskId {
+    pub(crate) const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    pub(crate) const fn task(&self) -> TaskId {
         self.task
     }
 
-    pub(super) const fn cancel(&self) -> &CancellationToken {
+    pub(crate) const fn cancel(&self) -> &CancellationToken {
         &self.cancel
     }
 
@@ -100,6 +105,11 @@ impl Invocation {
         }
     }
 
+    /// Keeps a value under a name; the answer is the one that was kept first.
+    pub(crate) async fn memo(&self, name: &str, candidate: Json) -> Result<Json, Fault> {
+        self.say(Said::Memo { name: name.to_owned(), candidate }).await.map(|(answer, _)| answer)
+    }
+
     async fn phase_end(&self, error: Option<TaskError>) -> Result<Next, Fault> {
         let (_, next) = self.say(Said::PhaseEnd(error)).await?;
         Ok(next.unwrap_or(Next::Stop))
@@ -119,7 +129,7 @@ impl Invocation {
     }
 
     /// Reads committed state.
-    pub(super) async fn read<T: DeserializeOwned>(&self, read: Read) -> Result<T, Fault> {
+    pub(crate) async fn read<T: DeserializeOwned>(&self, read: Read) -> Result<T, Fault> {
         match self.call(Request::Read(read)).await? {
             Answer::Value(value) => value.to().map_err(|error| Fault::failed(&error)),
             other => Err(unexpected(other)),
@@ -159,6 +169,7 @@ fn unexpected(answer: Answer) -> Fault {
         Answer::Refused(Refusal::Stale) => Fault::Stale,
         // The line has faulted the task already where it refused the commit.
         Answer::Refused(_) => Fault::Ended,
+        Answer::Failed(failure) => Fault::failed(&failure),
         other => Fault::Failed(TaskError { message: format!("the line gave an answer of another kind: {other:?}"), detail: None }),
     }
 }
@@ -169,6 +180,7 @@ const STALE_MAX: u32 = 32;
 /// Runs a reserved task until its invocation is over, and says so.
 pub async fn run(invocation: Invocation, reservation: Reservation) {
     let Reservation { mut record, mode } = reservation;
+    let invocation = Arc::new(invocation);
     let mut stale = 0;
     loop {
         let next = match phase(&invocation, &record, mode).await {
@@ -190,11 +202,12 @@ pub async fn run(invocation: Invocation, reservation: Reservation) {
     invocation.ended().await;
 }
 
-async fn phase(invocation: &Invocation, record: &TaskRecord, mode: Mode) -> Result<Next, Fault> {
+async fn phase(invocation: &Arc<Invocation>, record: &TaskRecord, mode: Mode) -> Result<Next, Fault> {
+    let phase = &Phase::new(invocation, record);
     match (record.kind.as_str(), mode) {
-        (GENERATION, Mode::Run) => generation::run(invocation, record).await,
-        (GENERATION, Mode::Abort) => generation::abort(invocation, record).await,
-        (TOOL, Mode::Run) => tool::run(invocation, record).await,
+        (GENERATION, Mode::Run) => generation::run(phase).await,
+        (GENERATION, Mode::Abort) => generation::abort(phase).await,
+        (TOOL, Mode::Run) => tool::run(phase).await,
         (kind, _) => Err(Fault::Failed(TaskError { message: format!("this worker has no code for {kind}"), detail: None })),
     }
 }
