@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use picofleet_harness::effects::{Invocation, Services, run};
+use picofleet_harness::effects::{Invocation, Services, Slot, Slots, run};
 use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Answer, Hint, Request, Signal, WorkerId};
 use picofleet_session::InvocationId;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -49,16 +49,14 @@ impl Worker {
     /// Takes hints while slots are free, until `stop` fires or no hints come any more; then cancels what runs and waits for it.
     pub async fn run(self, mut hints: mpsc::Receiver<Hint>, signals: mpsc::Receiver<(WorkerId, Signal)>, stop: CancellationToken) {
         let obeying = tokio::spawn(obey(self.id, Arc::clone(&self.running), signals));
-        let slots = Arc::new(Semaphore::new(self.options.slots));
+        let slots = Slots::new(self.options.slots);
         let running = TaskTracker::new();
         let cancel = CancellationToken::new();
         loop {
-            let permit = tokio::select! {
+            let slot = tokio::select! {
                 () = stop.cancelled() => break,
-                permit = Arc::clone(&slots).acquire_owned() => permit,
+                slot = slots.take() => slot,
             };
-            // The semaphore is never closed.
-            let Ok(permit) = permit else { break };
             let hint = tokio::select! {
                 () = stop.cancelled() => break,
                 hint = hints.recv() => hint,
@@ -69,9 +67,8 @@ impl Worker {
             running.spawn(async move {
                 let invocation = InvocationId::random();
                 lock(&invocations).insert(invocation, cancel.clone());
-                take(transport, services, worker, hint, invocation, cancel).await;
+                take(transport, services, worker, hint, (invocation, cancel, slot)).await;
                 lock(&invocations).remove(&invocation);
-                drop(permit);
             });
         }
         cancel.cancel();
@@ -102,15 +99,14 @@ async fn take(
     services: Services,
     worker: WorkerId,
     hint: Hint,
-    invocation: InvocationId,
-    cancel: CancellationToken,
+    (invocation, cancel, slot): (InvocationId, CancellationToken, Slot),
 ) {
     let Hint { session, task, .. } = hint;
     let answer = transport.call(session, Request::Reserve { task, invocation, worker }).await;
     match answer {
         Ok(Answer::Reserved(reservation)) => {
-            let invocation = Invocation::new(transport, session, task, invocation, cancel, services);
-            run(invocation, *reservation).await;
+            let invocation = Invocation::new(transport, session, task, invocation, cancel, services, slot);
+            run(Arc::new(invocation), *reservation).await;
         }
         Ok(_) => {}
         // The sweep sends another hint.

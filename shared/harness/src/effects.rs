@@ -8,6 +8,7 @@ mod owners;
 mod partial;
 mod phase;
 mod sections;
+mod slot;
 mod tool;
 
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use owners::OwnerChains;
 pub use hook_api::HookApi;
 pub use invocation::{Fault, Invocation, run};
 pub use output::{OutputBuffer, OutputLimits, Retain};
+pub(crate) use phase::PhaseRun;
+pub use slot::{Slot, Slots};
 
 /// Finds models (section 8): what a provider of this process can reach.
 pub trait Models: Send + Sync + 'static {

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use picofleet_session::message::{AssistantMessage, Message, ToolCall, UserInput};
 use picofleet_session::{ConversationId, EntryId, EntryRecord, Json, SessionId};
 
+use crate::kind::TaskKind;
 use crate::kinds::{COMPACTION, GENERATION, TOOL};
 use crate::tools::ToolResult;
 
@@ -110,6 +111,11 @@ pub trait Asks: 'static {
     const NAME: &'static str;
     /// The trait of its hooks.
     type Hooks: ?Sized + Send + Sync + 'static;
+}
+
+impl<K: TaskKind> Asks for K {
+    const NAME: &'static str = K::NAME;
+    type Hooks = K::Hooks;
 }
 
 /// The built-in generation task.

@@ -14,7 +14,7 @@ mod api;
 mod env;
 mod loose;
 
-pub use api::ToolApi;
+pub use api::{DetailsCommitted, ToolApi};
 pub(crate) use api::{Call, Shown};
 pub use env::{EnvError, ExecutionEnv, FileKind, FileStat, FileSystem, Shell, ShellExit, ShellRequest, Spill};
 pub use loose::LooseCall;

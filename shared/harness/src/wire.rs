@@ -216,6 +216,15 @@ pub enum Read {
         /// The kind.
         kind: String,
     },
+    /// A conversation's record.
+    Conversation(ConversationId),
+    /// An entry, where it is visible from a conversation.
+    VisibleEntry {
+        /// The conversation.
+        conversation: ConversationId,
+        /// The entry.
+        entry: EntryId,
+    },
     /// A document as it is stored, by its address; `null` where there is none.
     Document(DocumentAddress),
     /// A rewindable document as it was at a visible entry; `null` where there was none.
@@ -282,6 +291,13 @@ pub enum HostCall {
         /// Background work too.
         background: bool,
     },
+    /// Wait until a task is terminal, or the time is over; the answer is its record.
+    WaitTask {
+        /// The task.
+        task: TaskId,
+        /// How long, in milliseconds.
+        timeout_ms: u64,
+    },
 }
 
 /// Why a host's call failed, by what the caller can do.
@@ -312,3 +328,8 @@ pub enum HostFailure {
 /// Names a commit: `(seq, token)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Point(pub Seq, pub CommitToken);
+
+/// Reads an optional value that is present: `null` is then a value and not the absence of one.
+pub(crate) fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use picofleet_session::{
-    ConversationId, DocToken, DocValue, DocumentAddress, EntryId, FamilyToken, Json, Millis, Rewindable, RewindablePolicy, Scope,
-    StoredValue, TaskId, TaskRecord,
+    ConversationId, DocToken, DocValue, DocumentAddress, EntryId, FamilyToken, Millis, Rewindable, RewindablePolicy, Scope,
+    StoredValue, TaskId,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -55,8 +55,7 @@ impl HookApi {
     /// # Errors
     /// [`Fault`].
     pub async fn memo<T: Serialize + DeserializeOwned + Sync>(&self, name: &str, candidate: &T) -> Result<T, Fault> {
-        let candidate = Json::from_serde(candidate).map_err(|error| Fault::failed(&error))?;
-        self.invocation.memo(name, candidate).await?.to().map_err(|error| Fault::failed(&error))
+        self.invocation.memo(name, candidate).await
     }
 
     /// The value that was kept under a name.
@@ -64,9 +63,7 @@ impl HookApi {
     /// # Errors
     /// [`Fault`].
     pub async fn memoized<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Fault> {
-        let record: Option<TaskRecord> = self.invocation.read(Read::Task(self.invocation.task())).await?;
-        let memo = record.and_then(|record| record.memos).and_then(|memos| memos.get(name).cloned());
-        memo.map(|memo| memo.to()).transpose().map_err(|error| Fault::failed(&error))
+        self.invocation.memoized(name).await
     }
 
     /// The committed value of a token's document; `None` where there is none.

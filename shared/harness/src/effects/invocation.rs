@@ -1,24 +1,34 @@
 //! One invocation of a task: what it says to the line, one at a time, and the loop over its phases.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
 
-use picofleet_session::{InvocationId, Json, SessionId, TaskError, TaskId, TaskRecord};
+use futures::FutureExt as _;
+use picofleet_session::message::Message;
+use picofleet_session::{
+    ContextView, ConversationId, EntryId, EntryRecord, InvocationId, Json, Millis, SessionId, SubmissionId, SubmissionRecord, TaskError,
+    TaskId, TaskRecord,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::phase::Phase;
+use super::phase::PhaseRun;
+use super::slot::Slot;
 use super::{Services, generation, tool};
 use crate::kinds::{GENERATION, TOOL};
+use crate::registry::Snapshot;
 use crate::step::Mode;
 use crate::transport::{CallError, Transport};
-use crate::wire::{Answer, Next, Read, Refusal, Request, Reservation, Said};
+use crate::wire::{Answer, HostCall, Next, Read, Refusal, Request, Reservation, Said};
 
 /// How often a message without an answer is sent again, and the first pause between; it doubles. Together about 12 seconds, below a lease.
 const CALL_ATTEMPTS: u32 = 8;
 const CALL_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long one message of a wait waits, in milliseconds; then it is asked again.
+const WAIT_MS: u64 = 30_000;
 
 /// Why a phase stopped.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +45,7 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// The phase failed with an error.
     pub(crate) fn failed(error: &dyn std::error::Error) -> Self {
         Self::Failed(TaskError { message: crate::line::chain(error), detail: None })
     }
@@ -49,7 +60,20 @@ pub struct Invocation {
     /// The number of the last saying; held while one is under way, so that they go one at a time.
     number: Mutex<u32>,
     cancel: CancellationToken,
+    /// Fires when nothing of the invocation counts any more.
+    over: CancellationToken,
     services: Services,
+    slot: Slot,
+    phase: SyncMutex<Phase>,
+}
+
+/// What belongs to the phase that runs.
+#[derive(Default)]
+struct Phase {
+    /// What was registered when it began.
+    registry: Option<Arc<Snapshot>>,
+    /// How the invocation goes on, where the phase's last saying decided it.
+    next: Option<Next>,
 }
 
 impl Invocation {
@@ -62,8 +86,10 @@ impl Invocation {
         id: InvocationId,
         cancel: CancellationToken,
         services: Services,
+        slot: Slot,
     ) -> Self {
-        Self { transport, session, task, id, number: Mutex::new(0), cancel, services }
+        let over = CancellationToken::new();
+        Self { transport, session, task, id, number: Mutex::new(0), cancel, over, services, slot, phase: SyncMutex::default() }
     }
 
     pub(crate) const fn services(&self) -> &Services {
@@ -82,14 +108,37 @@ impl Invocation {
         &self.cancel
     }
 
+    /// What was registered when the phase began.
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(self.phase().registry.get_or_insert_with(|| self.services.registry.snapshot()))
+    }
+
+    /// Keeps how the invocation goes on, for the end of the phase.
+    pub(crate) fn keep_next(&self, next: Next) {
+        self.phase().next = Some(next);
+    }
+
+    /// The phase handler returned: what its last saying decided, else what the line says now.
+    pub(crate) async fn phase_returned(&self) -> Result<Next, Fault> {
+        let kept = self.phase().next.take();
+        match kept {
+            Some(next) => Ok(next),
+            None => self.phase_end(None).await,
+        }
+    }
+
+    fn phase(&self) -> std::sync::MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Hands a decision to the line.
-    pub(super) async fn decide(&self, version: u32, decision: &impl Serialize) -> Result<Json, Fault> {
+    pub(crate) async fn decide(&self, version: u32, decision: &impl Serialize) -> Result<Json, Fault> {
         let decision = encode(decision)?;
         self.say(Said::Decide { version, decision, last: false }).await.map(|(answer, _)| answer)
     }
 
     /// Hands over the phase's last decision: the answer holds how it goes on.
-    pub(super) async fn decide_last(&self, version: u32, decision: &impl Serialize) -> Result<Next, Fault> {
+    pub(crate) async fn decide_last(&self, version: u32, decision: &impl Serialize) -> Result<Next, Fault> {
         let decision = encode(decision)?;
         let (_, next) = self.say(Said::Decide { version, decision, last: true }).await?;
         Ok(next.unwrap_or(Next::Stop))
@@ -103,11 +152,6 @@ impl Invocation {
             Answer::Refused(Refusal::Resync) => Ok(false),
             other => Err(unexpected(other)),
         }
-    }
-
-    /// Keeps a value under a name; the answer is the one that was kept first.
-    pub(crate) async fn memo(&self, name: &str, candidate: Json) -> Result<Json, Fault> {
-        self.say(Said::Memo { name: name.to_owned(), candidate }).await.map(|(answer, _)| answer)
     }
 
     async fn phase_end(&self, error: Option<TaskError>) -> Result<Next, Fault> {
@@ -136,8 +180,97 @@ impl Invocation {
         }
     }
 
+    /// Calls the session as a host does.
+    pub(crate) async fn host<T: DeserializeOwned>(&self, call: HostCall) -> Result<T, Fault> {
+        match self.call(Request::Host(Box::new(call))).await? {
+            Answer::Value(value) => value.to().map_err(|error| Fault::failed(&error)),
+            Answer::Done => Json::null().to().map_err(|error| Fault::failed(&error)),
+            Answer::Failed(failure) => Err(Fault::failed(&failure)),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Keeps a value under a name; the first writer wins.
+    pub(crate) async fn memo<T: Serialize + DeserializeOwned>(&self, name: &str, candidate: &T) -> Result<T, Fault> {
+        let (kept, _) = self.say(Said::Memo { name: name.to_owned(), candidate: encode(candidate)? }).await?;
+        kept.to().map_err(|error| Fault::failed(&error))
+    }
+
+    /// What is kept under a name.
+    pub(crate) async fn memoized<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Fault> {
+        let record: Option<TaskRecord> = self.read(Read::Task(self.task)).await?;
+        let kept = record.and_then(|record| record.memos).and_then(|memos| memos.get(name).cloned());
+        kept.map(|kept| kept.to()).transpose().map_err(|error| Fault::failed(&error))
+    }
+
+    /// The transcript of a conversation and what a model sees of it.
+    pub(crate) async fn context(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<ContextView, Fault> {
+        type Parts = (Option<EntryRecord>, Vec<EntryRecord>, Vec<Vec<Message>>, Vec<Message>);
+        let (head, entries, contributions, messages): Parts = self.read(Read::Context { conversation, at }).await?;
+        Ok(ContextView { head, entries, contributions, messages })
+    }
+
+    /// Waits until a task is terminal, without a slot.
+    pub(crate) async fn wait_for_task(&self, task: TaskId) -> Result<TaskRecord, Fault> {
+        self.idle(async {
+            loop {
+                let record: TaskRecord = self.host(HostCall::WaitTask { task, timeout_ms: WAIT_MS }).await?;
+                if record.terminal() {
+                    return Ok(record);
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits until a submission is settled, without a slot.
+    pub(crate) async fn wait_for_submission(&self, submission: SubmissionId) -> Result<SubmissionRecord, Fault> {
+        self.idle(async {
+            loop {
+                let record: SubmissionRecord = self.host(HostCall::WaitSubmission { submission, timeout_ms: WAIT_MS }).await?;
+                if record.settled() {
+                    return Ok(record);
+                }
+            }
+        })
+        .await
+    }
+
+    /// Sleeps until a time, without a slot.
+    pub(crate) async fn sleep(&self, until: Millis) -> Result<(), Fault> {
+        /// A manual clock is looked at again now and then; the system's clock may have been set.
+        const LOOK: Duration = Duration::from_millis(100);
+        self.idle(async {
+            loop {
+                let left = until.0.saturating_sub(self.services.clock.now().0);
+                let Ok(left @ 1..) = u64::try_from(left) else { return Ok(()) };
+                tokio::time::sleep(Duration::from_millis(left).min(LOOK)).await;
+            }
+        })
+        .await
+    }
+
+    /// Awaits without a slot, and not longer than the invocation is wanted.
+    async fn idle<T>(&self, wait: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        let wait = self.slot.idle(wait);
+        tokio::select! {
+            biased;
+            () = self.over.cancelled() => Err(Fault::Ended),
+            () = self.cancel.cancelled() => Err(Fault::Ended),
+            result = wait => result,
+        }
+    }
+
     /// Sends a message until it is answered; sayings have numbers, so that a repetition is safe.
     async fn call(&self, request: Request) -> Result<Answer, Fault> {
+        tokio::select! {
+            biased;
+            () = self.over.cancelled() => Err(Fault::Ended),
+            answer = self.repeat(request) => answer,
+        }
+    }
+
+    async fn repeat(&self, request: Request) -> Result<Answer, Fault> {
         let mut pause = CALL_PAUSE;
         for _ in 1..CALL_ATTEMPTS {
             match self.transport.call(self.session, request.clone()).await {
@@ -154,7 +287,10 @@ impl Invocation {
         }
     }
 
+    /// Ends it for everything that still holds it, and says so.
     async fn ended(&self) {
+        self.over.cancel();
+        self.cancel.cancel();
         // Best effort: an invocation that is not reported ends with its lease.
         let _ = self.transport.call(self.session, Request::Ended { task: self.task, invocation: self.id }).await;
     }
@@ -178,12 +314,15 @@ fn unexpected(answer: Answer) -> Fault {
 const STALE_MAX: u32 = 32;
 
 /// Runs a reserved task until its invocation is over, and says so.
-pub async fn run(invocation: Invocation, reservation: Reservation) {
+pub async fn run(invocation: Arc<Invocation>, reservation: Reservation) {
     let Reservation { mut record, mode } = reservation;
-    let invocation = Arc::new(invocation);
     let mut stale = 0;
     loop {
-        let next = match phase(&invocation, &record, mode).await {
+        *invocation.phase() = Phase::default();
+        // A panic of a handler is an error that nobody caught.
+        let handler = std::panic::AssertUnwindSafe(phase(&invocation, &record, mode)).catch_unwind().await;
+        let panicked = || Fault::Failed(TaskError { message: format!("a handler of {} panicked", record.kind), detail: None });
+        let next = match handler.unwrap_or_else(|_| Err(panicked())) {
             Ok(next) => Ok(next),
             Err(Fault::Stale) if stale < STALE_MAX => {
                 stale += 1;
@@ -203,11 +342,14 @@ pub async fn run(invocation: Invocation, reservation: Reservation) {
 }
 
 async fn phase(invocation: &Arc<Invocation>, record: &TaskRecord, mode: Mode) -> Result<Next, Fault> {
-    let phase = &Phase::new(invocation, record);
+    let run = &PhaseRun::new(Arc::clone(invocation), record.conversation_id);
     match (record.kind.as_str(), mode) {
-        (GENERATION, Mode::Run) => generation::run(phase).await,
-        (GENERATION, Mode::Abort) => generation::abort(phase).await,
-        (TOOL, Mode::Run) => tool::run(phase).await,
-        (kind, _) => Err(Fault::Failed(TaskError { message: format!("this worker has no code for {kind}"), detail: None })),
+        (GENERATION, Mode::Run) => generation::run(run, record).await,
+        (GENERATION, Mode::Abort) => generation::abort(run, record).await,
+        (TOOL, Mode::Run) => tool::run(run, record).await,
+        (kind, _) => match invocation.snapshot().task(kind) {
+            Some(task) => task.run(invocation, record, mode).await,
+            None => Err(Fault::Failed(TaskError { message: format!("this worker has no code for {kind}"), detail: None })),
+        },
     }
 }

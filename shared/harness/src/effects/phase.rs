@@ -1,11 +1,11 @@
-//! One run of a phase handler: its invocation, its record, the registry as it was when the phase began, and the hooks that it asks.
+//! One run of a phase handler: its invocation, the registry as it was when the phase began, and the hooks that it asks.
 
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
-use picofleet_session::{ConversationId, TaskRecord};
+use picofleet_session::ConversationId;
 
 use super::hook_api::HookApi;
 use super::invocation::{Fault, Invocation};
@@ -14,32 +14,31 @@ use crate::hooks::{Asks, HookError, HookScope};
 use crate::registry::Snapshot;
 
 /// One run of a phase handler.
-pub(super) struct Phase<'a> {
-    pub(super) invocation: &'a Arc<Invocation>,
-    pub(super) record: &'a TaskRecord,
-    /// Taken once: everything that the phase does uses this one (section 7.1).
+pub(crate) struct PhaseRun {
+    pub(super) invocation: Arc<Invocation>,
+    /// The one of the phase: everything that it does uses this one (section 7.1).
     pub(super) registry: Arc<Snapshot>,
     pub(super) api: HookApi,
 }
 
-impl<'a> Phase<'a> {
-    pub(super) fn new(invocation: &'a Arc<Invocation>, record: &'a TaskRecord) -> Self {
-        let registry = invocation.services().registry.snapshot();
-        let api = HookApi::new(Arc::clone(invocation), record.conversation_id);
-        Self { invocation, record, registry, api }
+impl PhaseRun {
+    pub(crate) fn new(invocation: Arc<Invocation>, conversation: ConversationId) -> Self {
+        let registry = invocation.snapshot();
+        let api = HookApi::new(Arc::clone(&invocation), conversation);
+        Self { invocation, registry, api }
     }
 
-    pub(super) const fn conversation(&self) -> ConversationId {
-        self.record.conversation_id
+    const fn conversation(&self) -> ConversationId {
+        self.api.conversation_id()
     }
 
     /// Says that something went wrong that the task does not end by.
-    pub(super) fn report(&self, error: &(dyn Error + 'static)) {
+    pub(crate) fn report(&self, error: &(dyn Error + 'static)) {
         (self.invocation.services().on_report)(error);
     }
 
     /// The handlers of a task that are asked for this conversation, in the order of the registry.
-    pub(super) async fn handlers<A: Asks>(&self) -> Result<Vec<Arc<A::Hooks>>, Fault> {
+    pub(crate) async fn handlers<A: Asks>(&self) -> Result<Vec<Arc<A::Hooks>>, Fault> {
         let mut handlers = Vec::new();
         for registered in self.registry.hooks::<A>() {
             if self.in_scope(registered.scope).await? {
@@ -57,7 +56,7 @@ impl<'a> Phase<'a> {
         if scope.conversation == self.conversation() {
             return Ok(true);
         }
-        Ok(scope.subtree && owners::of(self.invocation, self.conversation()).await?.contains(&scope.conversation))
+        Ok(scope.subtree && owners::of(&self.invocation, self.conversation()).await?.contains(&scope.conversation))
     }
 
     /// Asks one handler; a panic is an ordinary error. `Err` ends the phase: errors propagate once the invocation is over.
@@ -70,7 +69,7 @@ impl<'a> Phase<'a> {
     }
 
     /// Asks one handler of a row whose errors are reported; `None` then.
-    pub(super) async fn ask_or_report<T>(&self, asked: impl Future<Output = Result<T, HookError>>) -> Result<Option<T>, Fault> {
+    pub(crate) async fn ask_or_report<T>(&self, asked: impl Future<Output = Result<T, HookError>>) -> Result<Option<T>, Fault> {
         match self.ask(asked).await? {
             Ok(answer) => Ok(Some(answer)),
             Err(error) => {

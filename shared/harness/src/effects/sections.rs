@@ -1,11 +1,11 @@
 //! Renders the prompt sections of a request (section 7.4).
 
 use super::invocation::Fault;
-use super::phase::Phase;
+use super::phase::PhaseRun;
 use crate::registry::PromptInput;
 
 /// The text of every section that has one, in the order of the registry. One that throws keeps the text that the transcript shows.
-pub(super) async fn render(phase: &Phase<'_>, input: &PromptInput) -> Result<Vec<(String, String)>, Fault> {
+pub(super) async fn render(phase: &PhaseRun, input: &PromptInput) -> Result<Vec<(String, String)>, Fault> {
     for failure in phase.registry.failures() {
         phase.report(failure);
     }

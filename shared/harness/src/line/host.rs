@@ -26,6 +26,7 @@ impl SessionLine {
             HostCall::WaitSubmission { submission, timeout_ms } => {
                 return self.wait_submission(submission, Duration::from_millis(timeout_ms)).await;
             }
+            HostCall::WaitTask { task, timeout_ms } => return self.wait_task(task, Duration::from_millis(timeout_ms)).await,
             HostCall::Configure { conversation, config } => return self.configure(conversation, *config).await,
             HostCall::Withdraw { submission } => return self.withdraw(submission).await,
             HostCall::AbortTask { task } => return self.abort_task(task).await,
@@ -42,11 +43,15 @@ impl SessionLine {
             Read::Submission(id) => json(store.submission(id).await?.as_ref()),
             Read::Context { conversation, at } => {
                 let context = self.session().context(conversation, at).await?;
-                json(Some(&(context.head, context.entries, context.messages)))
+                json(Some(&(context.head, context.entries, context.contributions, context.messages)))
             }
             Read::Entries { conversation, min, max, limit } => {
                 let page = store.scan_entries(Read::entries(conversation, min, max), limit, None).await?;
                 json(Some(&page.items))
+            }
+            Read::Conversation(id) => json(store.conversation(id).await?.as_ref()),
+            Read::VisibleEntry { conversation, entry } => {
+                json(store.entry(Some(conversation), entry).await?.map(|(entry, _)| entry).as_ref())
             }
             Read::ConversationDocument { conversation, kind } => self.document(conversation, &kind).await?,
             Read::Document(address) => json(self.stored(address, Point::Current).await?.as_ref()),
@@ -142,6 +147,20 @@ impl SessionLine {
             notified.as_mut().enable();
             let Some(record) = self.session().store().submission(id).await? else { return Ok(not_found("submission", id.get())) };
             if record.settled() || tokio::time::timeout_at(deadline, notified).await.is_err() {
+                return Ok(Answer::Value(json(Some(&record))));
+            }
+        }
+    }
+
+    async fn wait_task(&self, id: TaskId, timeout: Duration) -> Result<Answer, LineError> {
+        let deadline = tokio::time::Instant::now() + timeout.min(WAIT_MAX);
+        let changed = self.changed();
+        loop {
+            let notified = changed.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            let Some(record) = self.session().store().task(id).await? else { return Ok(not_found("task", id.get())) };
+            if record.terminal() || tokio::time::timeout_at(deadline, notified).await.is_err() {
                 return Ok(Answer::Value(json(Some(&record))));
             }
         }

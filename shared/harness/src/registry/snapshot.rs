@@ -7,9 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use super::Section;
 use super::setup::ConversationSetup;
-use super::stage::{SharedTask, WrapSection, WrapTool};
+use super::stage::{WrapSection, WrapTool};
 use super::state::BUILT_IN_TASKS;
 use crate::hooks::{Asks, HookScope};
+use crate::kind::DynTask;
 use crate::tools::SharedTool;
 
 /// What is registered at one moment. It never changes, and needs no release.
@@ -17,7 +18,7 @@ use crate::tools::SharedTool;
 pub struct Snapshot {
     pub(super) base_tools: Vec<(String, SharedTool)>,
     pub(super) tool_wrappers: HashMap<String, Vec<Arc<WrapTool>>>,
-    pub(super) tasks: Vec<(String, SharedTask)>,
+    pub(super) tasks: Vec<Arc<dyn DynTask>>,
     pub(super) hooks: Vec<Hooks>,
     pub(super) base_sections: Vec<Section>,
     pub(super) section_wrappers: HashMap<String, Vec<Arc<WrapSection>>>,
@@ -96,13 +97,19 @@ impl Snapshot {
 
     /// An application's task definition.
     #[must_use]
-    pub fn task(&self, name: &str) -> Option<&SharedTask> {
-        self.tasks.iter().find(|(other, _)| other == name).map(|(_, task)| task)
+    pub fn task(&self, name: &str) -> Option<Arc<dyn DynTask>> {
+        self.tasks.iter().find(|task| task.name() == name).cloned()
+    }
+
+    /// All task definitions besides the built-in ones, in the order of the registry.
+    #[must_use]
+    pub fn tasks(&self) -> &[Arc<dyn DynTask>] {
+        &self.tasks
     }
 
     /// The names of all tasks: the built-in ones, then the application's in the order of the registry.
     pub fn task_names(&self) -> impl Iterator<Item = &str> {
-        BUILT_IN_TASKS.into_iter().chain(self.tasks.iter().map(|(name, _)| name.as_str()))
+        BUILT_IN_TASKS.into_iter().chain(self.tasks.iter().map(|task| task.name()))
     }
 
     /// The hooks that are registered under a task's name, in the order of the registry. Ones of another type are left out: they were

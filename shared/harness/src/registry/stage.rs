@@ -6,18 +6,15 @@ use std::sync::Arc;
 use super::setup::ConversationSetup;
 use super::state::{Family, Item, Slot};
 use super::{PromptInput, PromptSection, Registration, Registry, RegistryError, Section};
+use crate::kind::{Defined, DynTask, TaskKind};
 use crate::hooks::{Asks, HookError, HookScope};
-use crate::task::LineTask;
 use crate::tools::{SharedTool, Tool, ToolError};
 
 /// Decorates a tool: a pure function that returns another tool with the same name.
-pub type WrapTool = dyn Fn(SharedTool) -> Result<SharedTool, ToolError> + Send + Sync;
+pub(super) type WrapTool = dyn Fn(SharedTool) -> Result<SharedTool, ToolError> + Send + Sync;
 
 /// Decorates a section: a pure function that returns another section with the same key.
-pub type WrapSection = dyn Fn(Section) -> Result<Section, HookError> + Send + Sync;
-
-/// A task definition as it is shared.
-pub type SharedTask = Arc<dyn LineTask>;
+pub(super) type WrapSection = dyn Fn(Section) -> Result<Section, HookError> + Send + Sync;
 
 /// What a batch registers. The registry itself does the same inside the batch.
 pub struct Stage<'r> {
@@ -83,8 +80,9 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError::Duplicate`], also for the name of a built-in task.
-    pub fn task(&self, task: SharedTask) -> Result<Registration, RegistryError> {
-        self.add(Slot::named(Family::Task, task.name()), Item::Task(task))
+    pub fn task<K: TaskKind>(&self, kind: Arc<K>) -> Result<Registration, RegistryError> {
+        let task: Arc<dyn DynTask> = Arc::new(Defined(kind));
+        self.add(Slot::named(Family::Task, K::NAME), Item::Task(task))
     }
 
     /// Adds hooks of a task, for all conversations or the ones of a scope. With a key they keep their place when they are replaced.

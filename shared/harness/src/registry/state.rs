@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::setup::{ConversationSetup, PI_SETUP, PiSetup};
 use super::snapshot::{Hooks, Snapshot};
-use super::stage::{SharedTask, WrapSection, WrapTool};
+use super::stage::{WrapSection, WrapTool};
 use super::{RegistryError, Section};
 use crate::hooks::HookScope;
+use crate::kind::DynTask;
 use crate::kinds::{COMPACTION, GENERATION, TOOL};
 use crate::tools::SharedTool;
 
@@ -71,7 +72,7 @@ pub(super) const BUILT_IN_TASKS: [&str; 3] = [GENERATION, TOOL, COMPACTION];
 pub(super) enum Item {
     Tool(SharedTool),
     ToolWrapper(Arc<WrapTool>),
-    Task(SharedTask),
+    Task(Arc<dyn DynTask>),
     Hooks { scope: Option<HookScope>, hooks: Arc<dyn Any + Send + Sync> },
     Section(Section),
     SectionWrapper(Arc<WrapSection>),
@@ -135,7 +136,7 @@ impl State {
             match item.clone() {
                 Item::Tool(tool) => snapshot.base_tools.push((key, tool)),
                 Item::ToolWrapper(wrap) => snapshot.tool_wrappers.entry(of).or_default().push(wrap),
-                Item::Task(task) => snapshot.tasks.push((key, task)),
+                Item::Task(task) => snapshot.tasks.push(task),
                 Item::Hooks { scope, hooks } => snapshot.hooks.push(Hooks { task: of, scope, hooks }),
                 Item::Section(section) => snapshot.base_sections.push(section),
                 Item::SectionWrapper(wrap) => snapshot.section_wrappers.entry(of).or_default().push(wrap),
