@@ -46,8 +46,8 @@ pub use record::{
     ContextEdit, ConversationOwner, ConversationOwnership, ConversationRecord, DraftHead, EditAction, EntryDraft, EntryKind, EntryRecord,
     ForkPoint, Typed,
 };
-pub use stored::StoredValue;
 pub use session::{Report, Session, SessionOptions, Subscription};
+pub use stored::StoredValue;
 pub use submission::{InputState, Settlement, SubmissionRecord, SubmissionState, SubmissionStatus, WriteState};
 pub use task::{InvocationRow, JoinPolicy, TaskCreate, TaskError, TaskOutcome, TaskOwnership, TaskRecord, TaskState, TaskStatus};
 pub use tx::{Bound, Doc, Tx};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use picofleet_session::{
-    ConversationId, DocToken, DocValue, DocumentAddress, EntryId, FamilyToken, Millis, Rewindable, RewindablePolicy, Scope,
-    StoredValue, TaskId,
+    ConversationId, DocToken, DocValue, DocumentAddress, EntryId, FamilyToken, Millis, Rewindable, RewindablePolicy, Scope, StoredValue,
+    TaskId,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

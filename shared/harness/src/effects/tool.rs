@@ -127,7 +127,8 @@ async fn execute(run: &PhaseRun, record: &TaskRecord, tool: &SharedTool, call: &
     // Whoever waits for a commit of details learns how the call ended, whatever way this ends.
     let promises = shown.promises();
     let about = Call { task: run.invocation.task(), conversation: record.conversation_id, id: call.id.clone() };
-    let api = ToolApi::new(Arc::clone(&shown), run.invocation.services().env.clone(), run.invocation.cancel().clone(), about, run.api.clone());
+    let api =
+        ToolApi::new(Arc::clone(&shown), run.invocation.services().env.clone(), run.invocation.cancel().clone(), about, run.api.clone());
     let started = Instant::now();
     let execution = AssertUnwindSafe(async { tool.execute(arguments, api).await }).catch_unwind();
     let result = show(run, &shown, execution).await?;

@@ -56,7 +56,9 @@ impl SessionLine {
             Read::ConversationDocument { conversation, kind } => self.document(conversation, &kind).await?,
             Read::Document(address) => json(self.stored(address, Point::Current).await?.as_ref()),
             Read::DocumentAsOf { address, conversation, at } => {
-                let Some((entry, seq)) = store.entry(Some(conversation), at).await? else { return Ok(not_found("visible entry", at.get())) };
+                let Some((entry, seq)) = store.entry(Some(conversation), at).await? else {
+                    return Ok(not_found("visible entry", at.get()));
+                };
                 let address = DocumentAddress { scope: DocumentScope::Conversation { id: entry.conversation_id }, ..address };
                 json(self.stored(address, Point::At(seq)).await?.as_ref())
             }

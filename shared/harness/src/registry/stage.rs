@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::setup::ConversationSetup;
 use super::state::{Family, Item, Slot};
 use super::{PromptInput, PromptSection, Registration, Registry, RegistryError, Section};
-use crate::kind::{Defined, DynTask, TaskKind};
 use crate::hooks::{Asks, HookError, HookScope};
+use crate::kind::{Defined, DynTask, TaskKind};
 use crate::tools::{SharedTool, Tool, ToolError};
 
 /// Decorates a tool: a pure function that returns another tool with the same name.
@@ -89,12 +89,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError::Duplicate`] for a key that the task has already.
-    pub fn hooks<A: Asks>(
-        &self,
-        key: Option<&str>,
-        scope: Option<HookScope>,
-        hooks: Arc<A::Hooks>,
-    ) -> Result<Registration, RegistryError> {
+    pub fn hooks<A: Asks>(&self, key: Option<&str>, scope: Option<HookScope>, hooks: Arc<A::Hooks>) -> Result<Registration, RegistryError> {
         let slot = Slot { family: Family::Hooks, of: A::NAME.to_owned(), key: key.map(str::to_owned) };
         let hooks: Arc<dyn Any + Send + Sync> = Arc::new(hooks);
         self.add(slot, Item::Hooks { scope, hooks })

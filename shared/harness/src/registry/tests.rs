@@ -297,10 +297,10 @@ fn a_wrapper_that_fails_makes_its_section_absent_and_is_listed() {
     let snapshot = registry.snapshot();
     assert_eq!(keys(&registry), ["a"]);
     assert!(!snapshot.sections()[0].tag);
-    assert_eq!(snapshot.failures().iter().map(|failure| (failure.kind, failure.name.as_str())).collect::<Vec<_>>(), [
-        (FailureKind::Section, "b"),
-        (FailureKind::Section, "c")
-    ]);
+    assert_eq!(
+        snapshot.failures().iter().map(|failure| (failure.kind, failure.name.as_str())).collect::<Vec<_>>(),
+        [(FailureKind::Section, "b"), (FailureKind::Section, "c")]
+    );
 }
 
 #[test]

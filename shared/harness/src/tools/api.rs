@@ -107,6 +107,7 @@ impl Promises {
 
 impl Drop for Promises {
     fn drop(&mut self) {
+        self.0.end();
         self.0.committed.send_if_modified(|committed| committed.over.is_none() && committed.over.replace(false).is_none());
     }
 }
@@ -129,15 +130,8 @@ enum Backing {
     Loose(Mutex<BTreeMap<String, Json>>),
 }
 
-
 impl ToolApi {
-    pub(crate) fn new(
-        shown: Arc<Shown>,
-        env: Option<Arc<dyn ExecutionEnv>>,
-        cancel: CancellationToken,
-        call: Call,
-        api: HookApi,
-    ) -> Self {
+    pub(crate) fn new(shown: Arc<Shown>, env: Option<Arc<dyn ExecutionEnv>>, cancel: CancellationToken, call: Call, api: HookApi) -> Self {
         Self { shown, env, cancel, call: Arc::new(call), backing: Arc::new(Backing::Task(api)) }
     }
 
