@@ -10,7 +10,6 @@ use picofleet_harness::registry::Registry;
 use picofleet_models::model::Model;
 use picofleet_models::provider::Provider;
 use picofleet_models::registry::Models;
-use picofleet_session::Clock;
 use picofleet_tools::{Bash, Edit, LocalEnv, LocalOptions, Read, Write};
 
 use crate::config::Config;
@@ -44,7 +43,7 @@ pub(crate) fn services(config: &Config, workspace: &Path) -> anyhow::Result<(Ser
     LocalEnv::hide_host().context("hide this process's environment from commands")?;
     let spill = std::env::temp_dir().join("picofleet-output");
     let env = LocalEnv::open(LocalOptions::new(workspace, spill)).with_context(|| format!("use the workspace {}", workspace.display()))?;
-    let services = Services { registry, models: Arc::new(Configured(models)), env: Some(Arc::new(env)), clock: Clock::system() };
+    let services = Services::new(registry, Arc::new(Configured(models))).with_env(Arc::new(env));
     Ok((services, default))
 }
 

@@ -58,7 +58,7 @@ impl Engine {
         let (coordinator, outgoing) = Coordinator::new(Arc::clone(store), Options::new());
         let transport: Arc<dyn Transport> = Arc::new(Local::encoded(Arc::new(coordinator.clone())));
         let scripted = Scripted::new(Script::from_toml(script).unwrap(), Clock::system());
-        let services = Services { registry, models: Arc::new(OneModel(model(), scripted)), env: None, clock: Clock::system() };
+        let services = Services::new(registry, Arc::new(OneModel(model(), scripted)));
         let stop = CancellationToken::new();
         let worker = Worker::new(Arc::clone(&transport), services, picofleet_worker::Options::default());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));

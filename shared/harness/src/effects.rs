@@ -2,9 +2,13 @@
 
 mod generation;
 mod hold;
+mod hook_api;
 mod invocation;
 mod output;
+mod owners;
 mod partial;
+mod phase;
+mod sections;
 mod slot;
 mod pulse;
 mod tool;
@@ -22,8 +26,12 @@ use crate::tools::ExecutionEnv;
 use crate::wire::Definition;
 
 pub use hold::{CommitOptions, HoldError, HostCommit, commit};
+use owners::OwnerChains;
+
+pub use hook_api::HookApi;
 pub use invocation::{Fault, Invocation, run};
 pub use output::{OutputBuffer, OutputLimits, Retain};
+pub(crate) use phase::PhaseRun;
 pub use slot::{Slot, Slots};
 pub use pulse::{BEAT, Pulse};
 
@@ -50,4 +58,37 @@ pub struct Services {
     pub env: Option<Arc<dyn ExecutionEnv>>,
     /// Paces; durable times are the line's.
     pub clock: Clock,
+    /// Gets what went wrong without ending a task: a hook, a section, a wrapper.
+    pub on_report: OnReport,
+    owners: OwnerChains,
+}
+
+/// Gets errors that end nothing.
+pub type OnReport = Arc<dyn Fn(&(dyn std::error::Error + 'static)) + Send + Sync>;
+
+impl Services {
+    /// Without an environment, on the system's clock; what goes wrong is logged.
+    #[must_use]
+    pub fn new(registry: Registry, models: Arc<dyn Models>) -> Self {
+        let on_report: OnReport = Arc::new(|error| tracing::warn!(error = crate::line::chain(error), "an extension failed"));
+        Self { registry, models, env: None, clock: Clock::system(), on_report, owners: OwnerChains::default() }
+    }
+
+    /// With files and processes for tools.
+    #[must_use]
+    pub fn with_env(self, env: Arc<dyn ExecutionEnv>) -> Self {
+        Self { env: Some(env), ..self }
+    }
+
+    /// With a clock.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// With something else that gets the reports.
+    #[must_use]
+    pub fn with_report(self, on_report: impl Fn(&(dyn std::error::Error + 'static)) + Send + Sync + 'static) -> Self {
+        Self { on_report: Arc::new(on_report), ..self }
+    }
 }

@@ -7,6 +7,7 @@ pub mod config;
 pub mod effects;
 pub mod frame;
 pub mod generation;
+pub mod hooks;
 pub mod inbox;
 pub mod kind;
 pub mod inspection;

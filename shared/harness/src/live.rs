@@ -100,7 +100,7 @@ pub struct ToolSlot {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub dropped_lines: Option<u64>,
     /// The last details that the tool reported.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "crate::wire::present")]
     pub details: Option<Json>,
     /// The diagnostics that the tool reported.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::effects::{Fault, Invocation, Models};
+use crate::effects::{Fault, HookApi, Invocation, Models, PhaseRun};
+use crate::hooks::HookError;
 use crate::kind::{Decision, Outcome, TaskKind};
 use crate::registry::Snapshot;
 use crate::tools::ExecutionEnv;
@@ -150,6 +151,38 @@ impl<K: TaskKind> TaskRuntime<K> {
     #[must_use]
     pub fn cancelled(&self) -> &CancellationToken {
         self.invocation.cancel()
+    }
+
+    /// The hooks of the task that are registered for its conversation, in the order of the registry (section 7.2).
+    ///
+    /// # Errors
+    /// [`Fault::Ended`].
+    pub async fn handlers(&self) -> Result<Vec<Arc<K::Hooks>>, Fault> {
+        self.phase().handlers::<K>().await
+    }
+
+    /// Asks a handler. `None` where it threw or panicked, which is reported; the next one can be asked. A task that composes errors in
+    /// another way turns them into values before.
+    ///
+    /// # Errors
+    /// [`Fault::Ended`] for an error once the invocation is told to stop.
+    pub async fn ask<T>(&self, asked: impl Future<Output = Result<T, HookError>>) -> Result<Option<T>, Fault> {
+        self.phase().ask_or_report(asked).await
+    }
+
+    /// What the task's hooks get, with its reads of committed documents.
+    #[must_use]
+    pub fn hook_api(&self) -> HookApi {
+        HookApi::new(Arc::clone(&self.invocation), self.conversation)
+    }
+
+    /// Hands an error that ends nothing to who gets the reports of this process.
+    pub fn report(&self, error: &(dyn std::error::Error + 'static)) {
+        self.phase().report(error);
+    }
+
+    fn phase(&self) -> PhaseRun {
+        PhaseRun::new(Arc::clone(&self.invocation), self.conversation)
     }
 
     /// What is registered, as of the begin of the phase.

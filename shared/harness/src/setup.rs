@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use picofleet_session::{ConversationCreated, ConversationRecord, Json, Tx, TxError};
+use picofleet_session::{ConversationCreated, ConversationId, ConversationRecord, Json, Tx, TxError};
 
 use crate::config::CONFIG;
 use crate::inbox::{INBOX, InboxState};
@@ -47,18 +47,19 @@ impl BuiltInSetup {
 
 impl ConversationCreated for BuiltInSetup {
     fn created<'a>(&'a self, tx: &'a Tx, record: &'a ConversationRecord) -> BoxFuture<'a, Result<(), TxError>> {
-        Box::pin(async move {
-            let id = record.id;
-            if !tx.has_doc(&CONFIG, id).await? {
-                let names = self.catalogue.tool_names();
-                tx.doc(&CONFIG, id).await?.edit(|config| config.active_tools = names)?;
-            }
-            tx.doc(&LIVE, id).await?;
-            tx.doc(&INBOX, id).await?;
-            tx.doc(&USAGE, id).await?;
-            Ok(())
-        })
+        Box::pin(async move { built_in_documents(tx, record.id, &self.catalogue.tool_names()).await })
     }
+}
+
+/// The documents of a new conversation, with these tools active.
+pub(crate) async fn built_in_documents(tx: &Tx, id: ConversationId, tools: &[String]) -> Result<(), TxError> {
+    if !tx.has_doc(&CONFIG, id).await? {
+        tx.doc(&CONFIG, id).await?.edit(|config| config.active_tools = tools.to_vec())?;
+    }
+    tx.doc(&LIVE, id).await?;
+    tx.doc(&INBOX, id).await?;
+    tx.doc(&USAGE, id).await?;
+    Ok(())
 }
 
 /// Whether a new conversation begins with this value of a built-in document that only the line changes. `None` for other kinds.

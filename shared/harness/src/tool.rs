@@ -105,6 +105,7 @@ pub struct Settled {
     /// It failed.
     pub is_error: bool,
     /// What programs see.
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "crate::wire::present")]
     pub details: Option<Json>,
     /// All diagnostics, in their order.
     pub diagnostics: Vec<ToolDiagnostic>,

@@ -14,8 +14,8 @@ mod api;
 mod env;
 mod loose;
 
-pub use api::ToolApi;
 pub(crate) use api::{Call, Shown};
+pub use api::{DetailsCommitted, ToolApi};
 pub use env::{EnvError, ExecutionEnv, FileKind, FileStat, FileSystem, Shell, ShellExit, ShellRequest, Spill};
 pub use loose::LooseCall;
 

@@ -4,7 +4,7 @@ mod hold;
 
 use picofleet_session::storage::EntryQuery;
 use picofleet_session::{
-    CommitToken, ConversationId, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId, TaskError, TaskId, TaskRecord,
+    CommitToken, ConversationId, DocumentAddress, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId, TaskError, TaskId, TaskRecord,
 };
 use serde::{Deserialize, Serialize};
 
@@ -310,6 +310,19 @@ pub enum Read {
         /// The entry.
         entry: EntryId,
     },
+    /// A document as it is stored, by its address; `null` where there is none.
+    Document(DocumentAddress),
+    /// A rewindable document as it was at a visible entry; `null` where there was none.
+    DocumentAsOf {
+        /// Its address; the scope is the one of the entry's own conversation.
+        address: DocumentAddress,
+        /// The conversation that sees the entry.
+        conversation: ConversationId,
+        /// The entry.
+        at: EntryId,
+    },
+    /// The conversations that own a conversation through tasks, the nearest first.
+    Owners(ConversationId),
 }
 
 impl Read {
@@ -416,3 +429,8 @@ pub enum HostFailure {
 /// Names a commit: `(seq, token)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Point(pub Seq, pub CommitToken);
+
+/// Reads an optional value that is present: `null` is then a value and not the absence of one.
+pub(crate) fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}

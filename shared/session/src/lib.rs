@@ -16,6 +16,7 @@ mod publication;
 mod record;
 mod session;
 pub mod storage;
+mod stored;
 mod submission;
 mod task;
 mod tx;
@@ -46,6 +47,7 @@ pub use record::{
     ForkPoint, Typed,
 };
 pub use session::{Report, Session, SessionOptions, Subscription};
+pub use stored::StoredValue;
 pub use submission::{InputState, Settlement, SubmissionRecord, SubmissionState, SubmissionStatus, WriteState};
 pub use task::{InvocationRow, JoinPolicy, TaskCreate, TaskError, TaskOutcome, TaskOwnership, TaskRecord, TaskState, TaskStatus};
 pub use tx::{Bound, ConversationCreated, Doc, Replayed, Setups, Tx};

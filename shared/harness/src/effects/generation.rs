@@ -8,14 +8,17 @@ use picofleet_models::classify::is_retryable_assistant_error;
 use picofleet_models::model::{Model, ThinkingLevel};
 use picofleet_models::provider::{Context, Provider, StreamEvent, StreamOptions};
 use picofleet_models::transcript::{get_current_tools, to_tool_declaration};
-use picofleet_session::message::{AssistantMessage, Message, StopReason};
+use picofleet_session::message::{AssistantMessage, Message, StopReason, UserInput};
 use picofleet_session::{ContextView, EntryId, EntryRecord, Json, TaskRecord};
 use tokio::time::Instant;
 
-use super::invocation::{Fault, Invocation};
+use super::invocation::Fault;
 use super::partial::PendingOps;
+use super::phase::PhaseRun;
+use super::sections;
 use crate::config::{CONFIG, ConversationConfig};
 use crate::generation::{CallFacts, Checkpoint, DECISION_VERSION, Decision, Pinned, Prepare, Response, calls};
+use crate::hooks::GenerationTask;
 use crate::kinds::reason;
 use crate::live::{LIVE, LiveState};
 use crate::prompt::{Desired, plan, shown_sections};
@@ -26,34 +29,35 @@ use crate::wire::{Next, Read};
 /// The shortest time between two partials of one response.
 const PARTIAL_PAUSE: Duration = Duration::from_millis(100);
 
-pub(super) async fn run(invocation: &Invocation, record: &TaskRecord) -> Result<Next, Fault> {
+pub(super) async fn run(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fault> {
     match at(record)? {
-        Checkpoint::Prepare { .. } => prepare(invocation, record).await,
-        Checkpoint::Request(pinned) => request(invocation, record, *pinned).await,
-        Checkpoint::Retry { .. } => decide(invocation, &Decision::Due).await,
+        Checkpoint::Prepare { .. } => prepare(run, record).await,
+        Checkpoint::Request(pinned) => request(run, record, *pinned).await,
+        Checkpoint::Retry { .. } => decide(run, &Decision::Due).await,
         Checkpoint::Poll { pinned, handle, .. } => {
-            let Some((model, provider)) = invocation.services().models.find(&pinned.model) else { return no_model(invocation).await };
-            invocation.effect().await?;
-            let message = last_message(provider.fetch_deferred(&model, &handle, invocation.cancel().clone())).await?;
-            let view = invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
-            respond(invocation, message, &offered(&view)).await
+            let Some((model, provider)) = run.invocation.services().models.find(&pinned.model) else { return no_model(run).await };
+            run.invocation.effect().await?;
+            let message = last_message(provider.fetch_deferred(&model, &handle, run.invocation.cancel().clone())).await?;
+            let view = run.invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
+            respond(run, message, &offered(&view)).await
         }
-        Checkpoint::Tools(round) => {
-            let decision = if round.pending.is_empty() { Decision::RoundDone } else { Decision::NextCall };
-            decide(invocation, &decision).await
+        Checkpoint::Tools(round) if round.pending.is_empty() => {
+            after_tools(run, record, round.assistant).await?;
+            decide(run, &Decision::RoundDone).await
         }
+        Checkpoint::Tools(_) => decide(run, &Decision::NextCall).await,
     }
 }
 
 /// The abort handler: only a deferred response has an effect to undo.
-pub(super) async fn abort(invocation: &Invocation, record: &TaskRecord) -> Result<Next, Fault> {
+pub(super) async fn abort(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fault> {
     if let Checkpoint::Poll { pinned, handle, .. } = at(record)?
-        && let Some((model, provider)) = invocation.services().models.find(&pinned.model)
+        && let Some((model, provider)) = run.invocation.services().models.find(&pinned.model)
         && let Err(error) = provider.cancel_deferred(&model, &handle).await
     {
         tracing::warn!(task = %record.id, error = %error, "a deferred response could not be cancelled");
     }
-    decide(invocation, &Decision::Aborted).await
+    decide(run, &Decision::Aborted).await
 }
 
 fn at(record: &TaskRecord) -> Result<Checkpoint, Fault> {
@@ -61,32 +65,31 @@ fn at(record: &TaskRecord) -> Result<Checkpoint, Fault> {
     checkpoint(record).unwrap_or(&null).to().map_err(|error| Fault::failed(&error))
 }
 
-async fn decide(invocation: &Invocation, decision: &Decision) -> Result<Next, Fault> {
-    invocation.decide_last(DECISION_VERSION, decision).await
+async fn decide(run: &PhaseRun, decision: &Decision) -> Result<Next, Fault> {
+    run.invocation.decide_last(DECISION_VERSION, decision).await
 }
 
-async fn no_model(invocation: &Invocation) -> Result<Next, Fault> {
-    decide(invocation, &Decision::Fail { reason: reason::NO_MODEL.to_owned(), detail: None }).await
+async fn no_model(run: &PhaseRun) -> Result<Next, Fault> {
+    decide(run, &Decision::Fail { reason: reason::NO_MODEL.to_owned(), detail: None }).await
 }
 
 /// Plans the system entries and pins the request.
-async fn prepare(invocation: &Invocation, record: &TaskRecord) -> Result<Next, Fault> {
+async fn prepare(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fault> {
     let conversation = record.conversation_id;
-    let config: Option<ConversationConfig> = document(invocation, record, CONFIG.kind).await?;
+    let config: Option<ConversationConfig> = document(run, record, CONFIG.kind).await?;
     let config = config.unwrap_or_default();
-    let services = invocation.services();
-    let Some(model) = config.model.clone().filter(|model| services.models.find(model).is_some()) else { return no_model(invocation).await };
-    let view = invocation.context(record.conversation_id, None).await?;
-    let tail = newest(invocation, record).await?;
-    let snapshot = services.registry.snapshot();
-    let tools = snapshot.offered(&config.active_tools);
-    let shown = shown_sections(&view.messages);
+    let services = run.invocation.services();
+    let Some(model) = config.model.clone().filter(|model| services.models.find(model).is_some()) else { return no_model(run).await };
+    let view = run.invocation.context(record.conversation_id, None).await?;
+    let tail = newest(run, record).await?;
+    let tools = run.registry.offered(&config.active_tools);
     let input = PromptInput {
         conversation,
-        tools: tools.iter().map(|tool| tool.spec().name.clone()).collect(),
-        shown: shown.clone(),
+        tools: tools.clone(),
+        shown: shown_sections(&view.messages),
         model: Some(model.clone()),
         thinking_level: config.thinking_level.clone(),
+        read: run.api.clone(),
     };
     let declarations = tools.iter().map(|tool| {
         let spec = tool.spec();
@@ -97,7 +100,7 @@ async fn prepare(invocation: &Invocation, record: &TaskRecord) -> Result<Next, F
         ]);
         to_tool_declaration(&json).map_err(|error| Fault::failed(&error))
     });
-    let desired = Desired { sections: snapshot.render(&input, &shown), tools: declarations.collect::<Result<_, _>>()? };
+    let desired = Desired { sections: sections::render(run, &input).await?, tools: declarations.collect::<Result<_, _>>()? };
     let system = plan(&view, &desired);
     let prepare = Prepare {
         tail,
@@ -107,21 +110,22 @@ async fn prepare(invocation: &Invocation, record: &TaskRecord) -> Result<Next, F
         stream_options: config.stream_options.unwrap_or_else(|| Json::object::<&str, Json>([])),
         tool_execution: config.tool_execution.unwrap_or_default(),
     };
-    decide(invocation, &Decision::Prepared(Box::new(prepare))).await
+    decide(run, &Decision::Prepared(Box::new(prepare))).await
 }
 
 /// Asks the model, and shows what comes in.
-async fn request(invocation: &Invocation, record: &TaskRecord, pinned: Pinned) -> Result<Next, Fault> {
-    let live: Option<LiveState> = document(invocation, record, LIVE.kind).await?;
+async fn request(run: &PhaseRun, record: &TaskRecord, pinned: Pinned) -> Result<Next, Fault> {
+    let live: Option<LiveState> = document(run, record, LIVE.kind).await?;
     if live.and_then(|live| live.generation).is_some_and(|generation| generation.message.is_some()) {
-        invocation.decide(DECISION_VERSION, &Decision::Salvage).await?;
+        run.invocation.decide(DECISION_VERSION, &Decision::Salvage).await?;
     }
-    let Some((model, provider)) = invocation.services().models.find(&pinned.model) else { return no_model(invocation).await };
-    let view = invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
+    let Some((model, provider)) = run.invocation.services().models.find(&pinned.model) else { return no_model(run).await };
+    let view = run.invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
     let offered = offered(&view);
-    invocation.effect().await?;
-    let message = stream(invocation, &provider, &model, view.messages, &pinned).await?;
-    respond(invocation, message, &offered).await
+    let messages = before_request(run, view.messages).await?;
+    run.invocation.effect().await?;
+    let message = stream(run, &provider, &model, messages, &pinned).await?;
+    respond(run, message, &offered).await
 }
 
 fn options(pinned: &Pinned) -> Result<StreamOptions, Fault> {
@@ -131,14 +135,14 @@ fn options(pinned: &Pinned) -> Result<StreamOptions, Fault> {
 }
 
 async fn stream(
-    invocation: &Invocation,
+    run: &PhaseRun,
     provider: &Arc<dyn Provider>,
     model: &Model,
     messages: Vec<Message>,
     pinned: &Pinned,
 ) -> Result<AssistantMessage, Fault> {
     let context = Context { system_prompt: None, messages, tools: None };
-    let mut events = provider.stream(model, &context, &options(pinned)?, invocation.cancel().clone());
+    let mut events = provider.stream(model, &context, &options(pinned)?, run.invocation.cancel().clone());
     let mut pending = PendingOps::default();
     let mut next_partial = Instant::now();
     loop {
@@ -150,7 +154,7 @@ async fn stream(
                 biased;
                 () = tokio::time::sleep_until(next_partial) => {
                     let ops = pending.take();
-                    invocation.progress(&Decision::Partial { ops }).await?;
+                    run.invocation.progress(&Decision::Partial { ops }).await?;
                     next_partial = Instant::now() + PARTIAL_PAUSE;
                     continue;
                 }
@@ -158,7 +162,7 @@ async fn stream(
             }
         };
         match event {
-            Some(StreamEvent::Done { message } | StreamEvent::Error { message }) => return finished(invocation, *message),
+            Some(StreamEvent::Done { message } | StreamEvent::Error { message }) => return finished(run, *message),
             Some(event) => pending.push(&event),
             None => return Err(broken_stream()),
         }
@@ -176,23 +180,70 @@ async fn last_message(mut events: futures::stream::BoxStream<'static, StreamEven
 }
 
 /// A message that was cut off by the end of the invocation decides nothing: the abort handler does.
-fn finished(invocation: &Invocation, message: AssistantMessage) -> Result<AssistantMessage, Fault> {
-    if invocation.cancel().is_cancelled() && message.stop_reason == StopReason::Aborted { Err(Fault::Ended) } else { Ok(message) }
+fn finished(run: &PhaseRun, message: AssistantMessage) -> Result<AssistantMessage, Fault> {
+    if run.invocation.cancel().is_cancelled() && message.stop_reason == StopReason::Aborted { Err(Fault::Ended) } else { Ok(message) }
 }
 
 fn broken_stream() -> Fault {
     Fault::Failed(picofleet_session::TaskError { message: "the provider's stream ended without a final event".to_owned(), detail: None })
 }
 
-async fn respond(invocation: &Invocation, message: AssistantMessage, offered: &[String]) -> Result<Next, Fault> {
-    let snapshot = invocation.services().registry.snapshot();
+async fn respond(run: &PhaseRun, message: AssistantMessage, offered: &[String]) -> Result<Next, Fault> {
+    let then = ask_about(run, &message).await?;
     let facts = calls(&message).map(|call| CallFacts {
         offered: offered.contains(&call.name),
-        sequential: snapshot.tool(&call.name).is_some_and(|tool| tool.spec().sequential),
+        sequential: run.registry.tool(&call.name).is_some_and(|tool| tool.spec().sequential),
     });
     let calls = facts.collect();
     let retryable = message.stop_reason == StopReason::Error && is_retryable_assistant_error(&message);
-    decide(invocation, &Decision::Responded(Box::new(Response { message, calls, then: None, retryable }))).await
+    decide(run, &Decision::Responded(Box::new(Response { message, calls, then, retryable }))).await
+}
+
+/// The messages of this attempt: handlers replace them one after the other (section 7.2). What is offered stays as it is.
+async fn before_request(run: &PhaseRun, mut messages: Vec<Message>) -> Result<Vec<Message>, Fault> {
+    for handler in run.handlers::<GenerationTask>().await? {
+        let answer = run.ask_or_report(async { handler.before_request(&messages, &run.api).await }).await?;
+        messages = answer.flatten().unwrap_or(messages);
+    }
+    Ok(messages)
+}
+
+/// Shows a complete message to who observes; for a final answer, what the run goes on with.
+async fn ask_about(run: &PhaseRun, message: &AssistantMessage) -> Result<Option<UserInput>, Fault> {
+    if message.stop_reason == StopReason::Deferred {
+        return Ok(None);
+    }
+    let handlers = run.handlers::<GenerationTask>().await?;
+    for handler in &handlers {
+        run.ask_or_report(async { handler.after_response(message, &run.api).await }).await?;
+    }
+    let last = match message.stop_reason {
+        StopReason::Stop | StopReason::Length => true,
+        StopReason::ToolUse => calls(message).next().is_none(),
+        _ => false,
+    };
+    for handler in handlers.iter().filter(|_| last) {
+        let answer = run.ask_or_report(async { handler.on_yield(message, &run.api).await }).await?;
+        if let Some(then) = answer.flatten() {
+            return Ok(Some(then));
+        }
+    }
+    Ok(None)
+}
+
+/// Shows the end of a round to who observes: its results in call order, from the slots.
+async fn after_tools(run: &PhaseRun, record: &TaskRecord, assistant: EntryId) -> Result<(), Fault> {
+    let handlers = run.handlers::<GenerationTask>().await?;
+    if handlers.is_empty() {
+        return Ok(());
+    }
+    let live: Option<LiveState> = document(run, record, LIVE.kind).await?;
+    let slots = live.and_then(|live| live.tools).unwrap_or_default();
+    let results: Vec<EntryId> = slots.iter().filter_map(|slot| slot.entry).collect();
+    for handler in handlers {
+        run.ask_or_report(async { handler.after_tools(assistant, &results, &run.api).await }).await?;
+    }
+    Ok(())
 }
 
 /// The names of the tools that a request offers: replayed from its context (section 8.3).
@@ -200,13 +251,12 @@ fn offered(view: &ContextView) -> Vec<String> {
     get_current_tools(&view.messages).into_iter().map(|tool| tool.name).collect()
 }
 
-/// The active transcript and what a model sees of it.
-async fn newest(invocation: &Invocation, record: &TaskRecord) -> Result<Option<EntryId>, Fault> {
+async fn newest(run: &PhaseRun, record: &TaskRecord) -> Result<Option<EntryId>, Fault> {
     let read = Read::Entries { conversation: record.conversation_id, min: None, max: None, limit: 1 };
-    let entries: Vec<EntryRecord> = invocation.read(read).await?;
+    let entries: Vec<EntryRecord> = run.invocation.read(read).await?;
     Ok(entries.first().map(|entry| entry.id))
 }
 
-async fn document<T: serde::de::DeserializeOwned>(invocation: &Invocation, record: &TaskRecord, kind: &str) -> Result<Option<T>, Fault> {
-    invocation.read(Read::ConversationDocument { conversation: record.conversation_id, kind: kind.to_owned() }).await
+async fn document<T: serde::de::DeserializeOwned>(run: &PhaseRun, record: &TaskRecord, kind: &str) -> Result<Option<T>, Fault> {
+    run.invocation.read(Read::ConversationDocument { conversation: record.conversation_id, kind: kind.to_owned() }).await
 }

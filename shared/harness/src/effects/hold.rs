@@ -14,7 +14,6 @@ use picofleet_session::{
 
 use self::store::RemoteStore;
 use super::invocation::{Fault, Invocation, unexpected};
-use crate::setup::BuiltInSetup;
 use crate::task::NextState;
 use crate::transport::{CallError, Transport};
 use crate::wire::{Answer, Begin, Begun, Finish, HoldId, Next, Refusal, Request, Said, Written};
@@ -85,7 +84,7 @@ impl Invocation {
         };
         let Some(record) = begun.task.clone() else { return Err(Fault::Ended.into()) };
         let bound = Bound { conversation: Some(record.conversation_id), task: Some(record.id) };
-        let built_in: Arc<dyn ConversationCreated> = Arc::new(BuiltInSetup::new(Arc::new(self.services().registry.clone())));
+        let built_in: Arc<dyn ConversationCreated> = Arc::new(self.services().registry.clone());
         let held = Held::new(self.transport(), self.session(), hold, begun, begin.documents);
         let run = held.run(bound, Arc::from([built_in]), async |tx| change(tx, &record).await);
         let ((result, next), writes) = run.await.map_err(|error| error.or(&mut guard, Fault::Ended))?;

@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::pulse::Pulse;
+use super::phase::PhaseRun;
 use super::slot::Slot;
 use super::{Services, generation, tool};
 use crate::kinds::{GENERATION, TOOL};
@@ -114,12 +115,12 @@ impl Invocation {
         &self.services
     }
 
-    pub(super) const fn task(&self) -> TaskId {
-        self.task
+    pub(crate) const fn session(&self) -> SessionId {
+        self.session
     }
 
-    pub(super) const fn session(&self) -> SessionId {
-        self.session
+    pub(crate) const fn task(&self) -> TaskId {
+        self.task
     }
 
     pub(super) const fn id(&self) -> InvocationId {
@@ -343,6 +344,7 @@ pub(super) fn unexpected(answer: Answer) -> Fault {
         Answer::Refused(Refusal::Stale) => Fault::Stale,
         // The line has faulted the task already where it refused the commit.
         Answer::Refused(_) => Fault::Ended,
+        Answer::Failed(failure) => Fault::failed(&failure),
         other => Fault::Failed(TaskError { message: format!("the line gave an answer of another kind: {other:?}"), detail: None }),
     }
 }
@@ -379,10 +381,11 @@ pub async fn run(invocation: Arc<Invocation>, reservation: Reservation) {
 }
 
 async fn phase(invocation: &Arc<Invocation>, record: &TaskRecord, mode: Mode) -> Result<Next, Fault> {
+    let run = &PhaseRun::new(Arc::clone(invocation), record.conversation_id);
     match (record.kind.as_str(), mode) {
-        (GENERATION, Mode::Run) => generation::run(invocation, record).await,
-        (GENERATION, Mode::Abort) => generation::abort(invocation, record).await,
-        (TOOL, Mode::Run) => tool::run(invocation, record).await,
+        (GENERATION, Mode::Run) => generation::run(run, record).await,
+        (GENERATION, Mode::Abort) => generation::abort(run, record).await,
+        (TOOL, Mode::Run) => tool::run(run, record).await,
         (kind, _) => match invocation.snapshot().task(kind) {
             Some(task) => task.run(invocation, record, mode).await,
             None => Err(Fault::Failed(TaskError { message: format!("this worker has no code for {kind}"), detail: None })),

@@ -1,6 +1,6 @@
 //! The phases of a tool task (section 8.4).
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +10,13 @@ use picofleet_session::message::{Message, TextContent, ToolCall, ToolDeclaration
 use picofleet_session::{EntryRecord, Json, Op, Segment, TaskRecord};
 use tokio::time::Instant;
 
-use super::invocation::{Fault, Invocation};
+use super::invocation::Fault;
 use super::output::{OutputBuffer, OutputLimits};
+use super::phase::PhaseRun;
 use crate::generation::calls;
+use crate::hooks::{BeforeTool, ToolTask, panic_text};
 use crate::live::{Severity, ToolDiagnostic};
+use crate::registry::FailureKind;
 use crate::task::checkpoint;
 use crate::tool::{Checkpoint, DECISION_VERSION, Decision, Input, Replay, Settled, ToolCode};
 use crate::tools::{Call, SharedTool, Shown, ToolApi, ToolError, ToolResult};
@@ -24,37 +27,43 @@ const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 /// A commit delays the next one by its size at this rate, in bytes a second.
 const PROGRESS_RATE: f64 = 100.0 * 1024.0;
 
-pub(super) async fn run(invocation: &Invocation, record: &TaskRecord) -> Result<Next, Fault> {
+pub(super) async fn run(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fault> {
     let null = Json::null();
     let at: Checkpoint = checkpoint(record).unwrap_or(&null).to().map_err(|error| Fault::failed(&error))?;
-    let call = call(invocation, record).await?;
-    let tool = invocation.services().registry.snapshot().tool(&call.name).cloned();
+    let call = call(run, record).await?;
+    // Pinned until the execution is settled (section 7.3).
+    let tool = run.registry.tool(&call.name).cloned();
     match (at, tool) {
-        (Checkpoint::Call, None) => refuse(invocation, ToolCode::ToolUnavailable, format!("Tool {} is not available", call.name)).await,
+        (Checkpoint::Call, None) => {
+            for failure in run.registry.failures().iter().filter(|failure| failure.kind == FailureKind::Tool && failure.name == call.name) {
+                run.report(failure);
+            }
+            refuse(run, ToolCode::ToolUnavailable, format!("Tool {} is not available", call.name)).await
+        }
         (Checkpoint::Call, Some(tool)) => {
-            let arguments = match arguments(&tool, &call) {
+            let arguments = match final_arguments(run, &tool, &call).await? {
                 Ok(arguments) => arguments,
-                Err(text) => return refuse(invocation, ToolCode::InvalidArguments, text).await,
+                Err((code, text)) => return refuse(run, code, text).await,
             };
             let replay = tool.spec().replay;
-            invocation.decide(DECISION_VERSION, &Decision::Intent { arguments: arguments.clone(), replay }).await?;
-            execute(invocation, record, &tool, &call, arguments).await
+            run.invocation.decide(DECISION_VERSION, &Decision::Intent { arguments: arguments.clone(), replay }).await?;
+            execute(run, record, &tool, &call, arguments).await
         }
         // Only recovery comes here: both the stored and the present policy have to allow it.
         (Checkpoint::Execute { arguments, replay: Replay::Safe }, Some(tool)) if tool.spec().replay == Replay::Safe => {
-            execute(invocation, record, &tool, &call, arguments).await
+            execute(run, record, &tool, &call, arguments).await
         }
-        (Checkpoint::Execute { .. }, _) => invocation.decide_last(DECISION_VERSION, &Decision::Interrupted).await,
+        (Checkpoint::Execute { .. }, _) => run.invocation.decide_last(DECISION_VERSION, &Decision::Interrupted).await,
     }
 }
 
-async fn refuse(invocation: &Invocation, code: ToolCode, text: String) -> Result<Next, Fault> {
-    invocation.decide_last(DECISION_VERSION, &Decision::Refused { code, text }).await
+async fn refuse(run: &PhaseRun, code: ToolCode, text: String) -> Result<Next, Fault> {
+    run.invocation.decide_last(DECISION_VERSION, &Decision::Refused { code, text }).await
 }
 
-async fn call(invocation: &Invocation, record: &TaskRecord) -> Result<ToolCall, Fault> {
+async fn call(run: &PhaseRun, record: &TaskRecord) -> Result<ToolCall, Fault> {
     let input: Input = record.input.to().map_err(|error| Fault::failed(&error))?;
-    let entry: Option<EntryRecord> = invocation.read(Read::Entry(input.assistant)).await?;
+    let entry: Option<EntryRecord> = run.invocation.read(Read::Entry(input.assistant)).await?;
     let message = entry.as_ref().and_then(|entry| entry.model.as_ref()).and_then(|model| model.first());
     let call = match message {
         Some(Message::Assistant(message)) => calls(message).find(|call| call.id == input.call_id).cloned(),
@@ -66,9 +75,33 @@ async fn call(invocation: &Invocation, record: &TaskRecord) -> Result<ToolCall, 
     })
 }
 
-/// Repaired and validated arguments, or the text of an invalid call.
-fn arguments(tool: &SharedTool, call: &ToolCall) -> Result<Json, String> {
-    let repaired = tool.prepare_arguments(call.arguments.clone()).map_err(|error| error.to_string())?;
+type Refused = (ToolCode, String);
+
+/// The arguments that are executed: repaired, validated, replaced by hooks, and validated again; or why there is no execution.
+async fn final_arguments(run: &PhaseRun, tool: &SharedTool, call: &ToolCall) -> Result<Result<Json, Refused>, Fault> {
+    let repair = || tool.prepare_arguments(call.arguments.clone());
+    let repaired = match catch_unwind(AssertUnwindSafe(repair)) {
+        Ok(Ok(arguments)) => validated(tool, &ToolCall { arguments, ..call.clone() }),
+        Ok(Err(error)) => Err((ToolCode::InvalidArguments, error.to_string())),
+        Err(panic) => Err((ToolCode::InvalidArguments, format!("the repair of the arguments failed: {}", panic_text(&*panic)))),
+    };
+    let mut asked = match repaired {
+        Ok(arguments) => ToolCall { arguments, ..call.clone() },
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let blocked = |reason: &str| Ok(Err((ToolCode::Blocked, format!("Tool call blocked: {reason}"))));
+    for handler in run.handlers::<ToolTask>().await? {
+        match run.ask(async { handler.before_tool(&asked, &run.api).await }).await? {
+            Ok(None) => {}
+            Ok(Some(BeforeTool { block: Some(reason), .. })) => return blocked(&reason),
+            Ok(Some(BeforeTool { arguments, .. })) => asked.arguments = arguments.unwrap_or(asked.arguments),
+            Err(error) => return blocked(&error.to_string()),
+        }
+    }
+    Ok(validated(tool, &asked))
+}
+
+fn validated(tool: &SharedTool, call: &ToolCall) -> Result<Json, Refused> {
     let spec = tool.spec();
     let declaration = ToolDeclaration {
         name: spec.name.clone(),
@@ -76,32 +109,47 @@ fn arguments(tool: &SharedTool, call: &ToolCall) -> Result<Json, String> {
         parameters: spec.parameters.clone(),
         constrained_sampling: None,
     };
-    let call = ToolCall { arguments: repaired, ..call.clone() };
-    validate_tool_arguments(&declaration, &call).map_err(|error| error.to_string())
+    validate_tool_arguments(&declaration, call).map_err(|error| (ToolCode::InvalidArguments, error.to_string()))
+}
+
+/// The result that is settled: handlers replace it one after the other (section 7.2).
+async fn after_tool(run: &PhaseRun, call: &ToolCall, mut result: ToolResult) -> Result<ToolResult, Fault> {
+    for handler in run.handlers::<ToolTask>().await? {
+        let answer = run.ask_or_report(async { handler.after_tool(call, &result, &run.api).await }).await?;
+        result = answer.flatten().unwrap_or(result);
+    }
+    Ok(result)
 }
 
 /// Executes and settles. A tool that stops because it was told to decides nothing: the abort handler does.
-async fn execute(invocation: &Invocation, record: &TaskRecord, tool: &SharedTool, call: &ToolCall, arguments: Json) -> Result<Next, Fault> {
-    invocation.effect().await?;
-    let services = invocation.services();
+async fn execute(run: &PhaseRun, record: &TaskRecord, tool: &SharedTool, call: &ToolCall, arguments: Json) -> Result<Next, Fault> {
+    run.invocation.effect().await?;
     let shown = Shown::new(tool.spec().output);
-    let about = Call { task: invocation.task(), conversation: record.conversation_id, id: call.id.clone() };
-    let api = ToolApi::new(Arc::clone(&shown), services.env.clone(), invocation.cancel().clone(), about);
+    // Whoever waits for a commit of details learns how the call ended, whatever way this ends.
+    let promises = shown.promises();
+    let about = Call { task: run.invocation.task(), conversation: record.conversation_id, id: call.id.clone() };
+    let api =
+        ToolApi::new(Arc::clone(&shown), run.invocation.services().env.clone(), run.invocation.cancel().clone(), about, run.api.clone());
     let started = Instant::now();
-    let execution = AssertUnwindSafe(tool.execute(arguments, api)).catch_unwind();
-    let result = show(invocation, &shown, execution).await?;
+    let execution = AssertUnwindSafe(async { tool.execute(arguments, api).await }).catch_unwind();
+    let result = show(run, &shown, execution).await?;
     shown.end();
-    if invocation.cancel().is_cancelled() {
+    if run.invocation.cancel().is_cancelled() {
         return Err(Fault::Ended);
     }
-    let result = result.unwrap_or_else(|_| Err(ToolError::new(format!("tool {} panicked", call.name))));
     let duration_ms = Some((started.elapsed().as_secs_f64() * 1_000.0).round());
+    let result = match result.unwrap_or_else(|_| Err(ToolError::new(format!("tool {} panicked", call.name)))) {
+        Ok(result) => Ok(after_tool(run, call, result).await?),
+        Err(error) => Err(error),
+    };
     let settled = settle(result, &shown, tool.spec().output, duration_ms);
-    invocation.decide_last(DECISION_VERSION, &Decision::Settled(Box::new(settled))).await
+    let next = run.invocation.decide_last(DECISION_VERSION, &Decision::Settled(Box::new(settled))).await?;
+    promises.kept();
+    Ok(next)
 }
 
 /// Awaits `execution` and commits what it reports meanwhile.
-async fn show<R>(invocation: &Invocation, shown: &Shown, execution: impl Future<Output = R>) -> Result<R, Fault> {
+async fn show<R>(run: &PhaseRun, shown: &Shown, execution: impl Future<Output = R>) -> Result<R, Fault> {
     tokio::pin!(execution);
     let mut written = Written::default();
     let mut next = Instant::now();
@@ -115,8 +163,16 @@ async fn show<R>(invocation: &Invocation, shown: &Shown, execution: impl Future<
             result = &mut execution => return Ok(result),
             () = changed => {
                 let (ops, size) = written.changes(shown);
-                if !ops.is_empty() {
-                    invocation.progress(&Decision::Progress { ops }).await?;
+                if ops.is_empty() {
+                    shown.committed(written.reports);
+                } else {
+                    if run.invocation.progress(&Decision::Progress { ops }).await? {
+                        shown.committed(written.reports);
+                    } else {
+                        // The slot has another text: the next commit brings the whole.
+                        written = Written::default();
+                        shown.changed.notify_one();
+                    }
                     next = Instant::now() + PROGRESS_PAUSE.max(Duration::from_secs_f64(size as f64 / PROGRESS_RATE));
                 }
             }
@@ -131,6 +187,8 @@ struct Written {
     dropped: (u64, u64),
     details: Option<Json>,
     diagnostics: usize,
+    /// Which report of details it has.
+    reports: u64,
 }
 
 impl Written {
@@ -140,6 +198,7 @@ impl Written {
         let mut ops = Vec::new();
         let mut size = 0;
         shown.with(|state| {
+            self.reports = state.reports;
             let output = state.output.text();
             if output != self.output {
                 let appended = output.strip_prefix(&self.output).filter(|_| !self.output.is_empty());

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use picofleet_session::{
-    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState,
+    CommitError, ConversationId, DocumentAddress, DocumentScope, InputState, Json, Point, ROOT_CONVERSATION_ID, StoredValue, SubmissionId,
+    SubmissionRecord, SubmissionState,
 };
 
 use super::{LineError, SessionLine};
@@ -58,8 +59,35 @@ impl SessionLine {
                 json(store.entry(Some(conversation), entry).await?.map(|(entry, _)| entry).as_ref())
             }
             Read::ConversationDocument { conversation, kind } => self.document(conversation, &kind).await?,
+            Read::Document(address) => json(self.stored(address, Point::Current).await?.as_ref()),
+            Read::DocumentAsOf { address, conversation, at } => {
+                let Some((entry, seq)) = store.entry(Some(conversation), at).await? else {
+                    return Ok(not_found("visible entry", at.get()));
+                };
+                let address = DocumentAddress { scope: DocumentScope::Conversation { id: entry.conversation_id }, ..address };
+                json(self.stored(address, Point::At(seq)).await?.as_ref())
+            }
+            Read::Owners(conversation) => json(Some(&self.owners(conversation).await?)),
         };
         Ok(Answer::Value(value))
+    }
+
+    async fn stored(&self, address: DocumentAddress, at: Point) -> Result<Option<StoredValue>, LineError> {
+        let store = self.session().store();
+        let Some(record) = store.find_document(address, at).await? else { return Ok(None) };
+        Ok(store.document(record.create.id, at).await?.map(StoredValue::from))
+    }
+
+    /// Who owns a conversation through tasks, the nearest first. Owner edges have no cycle (section 5.5).
+    async fn owners(&self, conversation: ConversationId) -> Result<Vec<ConversationId>, LineError> {
+        let store = self.session().store();
+        let mut owners = Vec::new();
+        let mut next = Some(conversation);
+        while let Some(id) = next {
+            next = store.conversation(id).await?.and_then(|record| record.owner).map(|owner| owner.conversation_id);
+            owners.extend(next);
+        }
+        Ok(owners)
     }
 
     /// The built-in documents of a conversation, by kind.

@@ -1,13 +1,19 @@
 //! What a running tool may use.
 
+use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
-use picofleet_session::{ConversationId, Json, TaskId};
-use tokio::sync::Notify;
+use futures::future::BoxFuture;
+use picofleet_session::{ConversationId, DocToken, DocValue, Json, Scope, TaskId};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{EnvError, ExecutionEnv, ToolError};
-use crate::effects::{OutputBuffer, OutputLimits};
+use crate::effects::{Fault, HookApi, OutputBuffer, OutputLimits};
 use crate::live::ToolDiagnostic;
 
 /// What a running tool may use. A plain clone; a wrapper hands on [`ToolApi::with_env`].
@@ -17,6 +23,7 @@ pub struct ToolApi {
     env: Option<Arc<dyn ExecutionEnv>>,
     cancel: CancellationToken,
     call: Arc<Call>,
+    backing: Arc<Backing>,
 }
 
 /// Which call it is.
@@ -31,19 +38,22 @@ pub(crate) struct Call {
 pub(crate) struct Shown {
     state: Mutex<ShownState>,
     pub(crate) changed: Notify,
+    committed: watch::Sender<Committed>,
 }
 
 pub(crate) struct ShownState {
     pub(crate) output: OutputBuffer,
     pub(crate) details: Option<Json>,
     pub(crate) diagnostics: Vec<ToolDiagnostic>,
+    /// How often details were reported.
+    pub(crate) reports: u64,
     ended: bool,
 }
 
 impl Shown {
     pub(crate) fn new(limits: OutputLimits) -> Arc<Self> {
-        let state = ShownState { output: OutputBuffer::new(limits), details: None, diagnostics: Vec::new(), ended: false };
-        Arc::new(Self { state: Mutex::new(state), changed: Notify::new() })
+        let state = ShownState { output: OutputBuffer::new(limits), details: None, diagnostics: Vec::new(), reports: 0, ended: false };
+        Arc::new(Self { state: Mutex::new(state), changed: Notify::new(), committed: watch::Sender::default() })
     }
 
     /// Looks at what was reported.
@@ -55,22 +65,78 @@ impl Shown {
         self.with(|state| state.ended = true);
     }
 
-    fn report(&self, change: impl FnOnce(&mut ShownState)) -> Result<(), ToolError> {
-        self.with(|state| {
+    /// Details up to this report are committed.
+    pub(crate) fn committed(&self, reports: u64) {
+        self.committed.send_modify(|committed| committed.reports = reports);
+    }
+
+    /// Settles what waits for commits of details once the call is over.
+    pub(crate) fn promises(self: &Arc<Self>) -> Promises {
+        Promises(Arc::clone(self))
+    }
+
+    fn report<R>(&self, change: impl FnOnce(&mut ShownState) -> R) -> Result<R, ToolError> {
+        let answer = self.with(|state| {
             if state.ended {
                 return Err(ToolError::new("the call is over"));
             }
-            change(state);
-            Ok(())
+            Ok(change(state))
         })?;
         self.changed.notify_one();
-        Ok(())
+        Ok(answer)
     }
 }
 
+/// Which details are committed, and whether the call is over.
+#[derive(Clone, Copy, Default)]
+struct Committed {
+    reports: u64,
+    /// `Some(true)` where the result was committed, with everything that was reported.
+    over: Option<bool>,
+}
+
+/// Ends all waits for commits of details: as failed, unless they were kept.
+pub(crate) struct Promises(Arc<Shown>);
+
+impl Promises {
+    /// The result was committed.
+    pub(crate) fn kept(self) {
+        self.0.committed.send_modify(|committed| committed.over = Some(true));
+    }
+}
+
+impl Drop for Promises {
+    fn drop(&mut self) {
+        self.0.end();
+        self.0.committed.send_if_modified(|committed| committed.over.is_none() && committed.over.replace(false).is_none());
+    }
+}
+
+/// Settles once reported details, or later ones, are committed. Dropping it changes nothing.
+pub struct DetailsCommitted(BoxFuture<'static, Result<(), ToolError>>);
+
+impl Future for DetailsCommitted {
+    type Output = Result<(), ToolError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+/// What the memos and reads of a call go to.
+enum Backing {
+    Task(HookApi),
+    /// A call without a run keeps its memos itself, and has no documents.
+    Loose(Mutex<BTreeMap<String, Json>>),
+}
+
 impl ToolApi {
-    pub(crate) fn new(shown: Arc<Shown>, env: Option<Arc<dyn ExecutionEnv>>, cancel: CancellationToken, call: Call) -> Self {
-        Self { shown, env, cancel, call: Arc::new(call) }
+    pub(crate) fn new(shown: Arc<Shown>, env: Option<Arc<dyn ExecutionEnv>>, cancel: CancellationToken, call: Call, api: HookApi) -> Self {
+        Self { shown, env, cancel, call: Arc::new(call), backing: Arc::new(Backing::Task(api)) }
+    }
+
+    pub(crate) fn loose(shown: Arc<Shown>, env: Option<Arc<dyn ExecutionEnv>>, cancel: CancellationToken, call: Call) -> Self {
+        Self { shown, env, cancel, call: Arc::new(call), backing: Arc::new(Backing::Loose(Mutex::default())) }
     }
 
     /// Appends running output. It is bounded: what the limits drop is counted.
@@ -81,13 +147,75 @@ impl ToolApi {
         self.shown.report(|state| state.output.push(chunk))
     }
 
-    /// Replaces the running details.
+    /// Replaces the running details as a whole. The answer settles when these or later ones are committed, with the result at the latest,
+    /// and fails where the call is stopped before.
     ///
     /// # Errors
     /// [`ToolError`] once the call is over.
-    pub fn details(&self, details: impl Into<Json>) -> Result<(), ToolError> {
+    pub fn details(&self, details: impl Into<Json>) -> Result<DetailsCommitted, ToolError> {
         let details = details.into();
-        self.shown.report(|state| state.details = Some(details))
+        let mut committed = self.shown.committed.subscribe();
+        let report = self.shown.report(|state| {
+            state.details = Some(details);
+            state.reports += 1;
+            state.reports
+        })?;
+        Ok(DetailsCommitted(Box::pin(async move {
+            let known = committed.wait_for(|committed| committed.reports >= report || committed.over.is_some()).await;
+            match known {
+                Ok(known) if known.reports >= report || known.over == Some(true) => Ok(()),
+                _ => Err(ToolError::new("the call was stopped before its details were committed")),
+            }
+        })))
+    }
+
+    /// Keeps a value under a name with the call, and answers the one that was kept first: what must stay the same when the call is
+    /// executed again. Hooks of the call share the names.
+    ///
+    /// # Errors
+    /// [`ToolError`] once the call is over, and for a value that is no strict JSON or of another type than the kept one.
+    pub async fn memo<T: Serialize + DeserializeOwned + Sync>(&self, name: &str, candidate: &T) -> Result<T, ToolError> {
+        match &*self.backing {
+            Backing::Task(api) => Ok(api.memo(name, candidate).await?),
+            Backing::Loose(memos) => {
+                let candidate = Json::from_serde(candidate).map_err(|error| ToolError::new(error.to_string()))?;
+                let kept = memos.lock().unwrap_or_else(PoisonError::into_inner).entry(name.to_owned()).or_insert(candidate).clone();
+                kept.to().map_err(|error| ToolError::new(error.to_string()))
+            }
+        }
+    }
+
+    /// The value that was kept under a name.
+    ///
+    /// # Errors
+    /// As [`ToolApi::memo`].
+    pub async fn memoized<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ToolError> {
+        match &*self.backing {
+            Backing::Task(api) => Ok(api.memoized(name).await?),
+            Backing::Loose(memos) => {
+                let kept = memos.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+                kept.map(|kept| kept.to()).transpose().map_err(|error| ToolError::new(error.to_string()))
+            }
+        }
+    }
+
+    /// The committed value of a token's document; `None` where there is none. [`ToolApi::read`] has the other reads.
+    ///
+    /// # Errors
+    /// [`ToolError`] once the call is over, and where the token does not fit what is stored.
+    pub async fn snapshot<T: DocValue, S: Scope>(&self, token: &DocToken<T, S>, at: S::At) -> Result<Option<T>, ToolError> {
+        Ok(self.read()?.snapshot(token, at).await?)
+    }
+
+    /// Reads of committed documents.
+    ///
+    /// # Errors
+    /// [`ToolError`] for a call that belongs to no session.
+    pub fn read(&self) -> Result<&HookApi, ToolError> {
+        match &*self.backing {
+            Backing::Task(api) => Ok(api),
+            Backing::Loose(_) => Err(ToolError::new("this call belongs to no session, so that there are no documents")),
+        }
     }
 
     /// Adds a remark that the model sees.
@@ -134,6 +262,12 @@ impl ToolApi {
     #[must_use]
     pub fn call_id(&self) -> &str {
         &self.call.id
+    }
+}
+
+impl From<Fault> for ToolError {
+    fn from(fault: Fault) -> Self {
+        Self(fault.to_string())
     }
 }
 

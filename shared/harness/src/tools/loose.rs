@@ -21,7 +21,7 @@ impl LooseCall {
     pub fn new(task: TaskId, limits: OutputLimits, env: Option<Arc<dyn ExecutionEnv>>, cancel: CancellationToken) -> Self {
         let shown = Shown::new(limits);
         let call = Call { task, conversation: ROOT_CONVERSATION_ID, id: "loose".to_owned() };
-        let api = ToolApi::new(Arc::clone(&shown), env, cancel, call);
+        let api = ToolApi::loose(Arc::clone(&shown), env, cancel, call);
         Self { shown, api }
     }
 

@@ -11,12 +11,12 @@ impl SessionLine {
     /// Answers a read of a held line.
     pub(in crate::line) async fn ask(&self, id: HoldId, read: StoreRead) -> Answer {
         let Some(hold) = self.find_hold(id).filter(|hold| hold.reads()) else { return GONE };
-        let answer = self.stored(read).await.unwrap_or_else(|error| StoreAnswer::Failed(failure(&error)));
+        let answer = self.read_held(read).await.unwrap_or_else(|error| StoreAnswer::Failed(failure(&error)));
         // What was read behind the end of the hold may be of a later state.
         if hold.reads() { Answer::Stored(Box::new(answer)) } else { GONE }
     }
 
-    async fn stored(&self, read: StoreRead) -> Result<StoreAnswer, StorageError> {
+    async fn read_held(&self, read: StoreRead) -> Result<StoreAnswer, StorageError> {
         let store = self.session().store();
         Ok(match read {
             StoreRead::Conversation(id) => StoreAnswer::Conversation(store.conversation(id).await?),
