@@ -66,10 +66,14 @@ pub trait LineTask: Send + Sync + 'static {
     }
 }
 
-/// The line halves by name.
+/// The names of the registered tools, in the order of their registration.
+type ToolNames = dyn Fn() -> Vec<String> + Send + Sync;
+
+/// The line halves by name, and what else the line knows of the registry.
 #[derive(Clone, Default)]
 pub struct LineTasks {
     tasks: HashMap<String, Arc<dyn LineTask>>,
+    tools: Option<Arc<ToolNames>>,
 }
 
 impl LineTasks {
@@ -91,6 +95,20 @@ impl LineTasks {
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<dyn LineTask>> {
         self.tasks.get(name)
+    }
+
+    /// With the tools of a registry: what a host may activate (section 2.2).
+    #[must_use]
+    pub fn with_tools(mut self, registry: &crate::registry::Registry) -> Self {
+        let registry = registry.clone();
+        self.tools = Some(Arc::new(move || registry.snapshot().tool_names()));
+        self
+    }
+
+    /// The names of the registered tools.
+    #[must_use]
+    pub fn tool_names(&self) -> Vec<String> {
+        self.tools.as_ref().map(|tools| tools()).unwrap_or_default()
     }
 }
 

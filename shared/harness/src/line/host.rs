@@ -1,5 +1,9 @@
 //! Calls of a host and reads of committed state (section 2.2).
 
+mod conversations;
+mod keyed;
+mod reads;
+
 use std::time::Duration;
 
 use picofleet_session::{
@@ -13,57 +17,56 @@ use crate::inbox::INBOX;
 use crate::live::LIVE;
 use crate::submission::{Admission, SubmissionDraft, admit, withdraw, withdraw_inputs};
 use crate::usage::USAGE;
-use crate::wire::{Answer, HostCall, HostFailure, Read};
+use crate::wire::{Answer, HostCall, HostFailure};
+use keyed::{Key, failure};
 
 /// The longest that one call waits; a caller asks again.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 impl SessionLine {
+    /// A call of a host. What went wrong is said by what the caller can do.
     pub(super) async fn host(&self, call: HostCall) -> Result<Answer, LineError> {
-        let value = match call {
-            HostCall::Root => self.root().await?,
-            HostCall::Submit { conversation, draft } => return self.submit(conversation, draft).await,
+        let (key, call) = match Key::of(call) {
+            Ok(taken) => taken,
+            Err(failure) => return Ok(Answer::Failed(failure)),
+        };
+        self.host_call(key, call).await.or_else(|error| failure(error).map(Answer::Failed))
+    }
+
+    async fn host_call(&self, key: Option<Key>, call: HostCall) -> Result<Answer, LineError> {
+        match call {
+            HostCall::Submit { conversation, draft } => self.submit(key, conversation, draft).await,
+            HostCall::Configure { conversation, config } => self.configure(key, conversation, *config).await,
+            HostCall::Patch { conversation, patch } => self.patch(key, conversation, &patch).await,
+            HostCall::Withdraw { submission } => self.withdraw(key, submission).await,
+            HostCall::AbortSubmission { submission, conversation } => self.abort_submission(key, submission, conversation).await,
+            HostCall::CreateConversation { ownership, config } => self.create_conversation(key, ownership, config).await,
+            HostCall::Fork { conversation, at, ownership, config } => self.fork(key, conversation, at, ownership, config).await,
+            HostCall::Reset { conversation, handoff } => self.reset(key, conversation, handoff).await,
+            HostCall::Root => Ok(Answer::Value(self.root().await?)),
             HostCall::WaitSubmission { submission, timeout_ms } => {
-                return self.wait_submission(submission, Duration::from_millis(timeout_ms)).await;
+                self.wait_submission(submission, Duration::from_millis(timeout_ms)).await
             }
-            HostCall::Configure { conversation, config } => return self.configure(conversation, *config).await,
-            HostCall::Withdraw { submission } => return self.withdraw(submission).await,
-            HostCall::AbortTask { task } => return self.abort_task(task).await,
-            HostCall::Abort { conversation, background } => return self.abort(conversation, background).await,
-        };
-        Ok(Answer::Value(value))
+            HostCall::AbortTask { task } => self.abort_task(task).await,
+            HostCall::Abort { conversation, background } => self.abort(conversation, background).await,
+            // `Key::of` takes the outer key and refuses an inner one.
+            HostCall::Keyed { .. } => Ok(Answer::Failed(HostFailure::Invalid("a keyed call holds no other keyed call".to_owned()))),
+        }
     }
 
-    pub(super) async fn read(&self, read: Read) -> Result<Answer, LineError> {
-        let store = self.session().store();
-        let value = match read {
-            Read::Task(id) => json(store.task(id).await?.as_ref()),
-            Read::Entry(id) => json(store.entry(None, id).await?.map(|(entry, _)| entry).as_ref()),
-            Read::Submission(id) => json(store.submission(id).await?.as_ref()),
-            Read::Context { conversation, at } => {
-                let context = self.session().context(conversation, at).await?;
-                json(Some(&(context.head, context.entries, context.messages)))
-            }
-            Read::Entries { conversation, min, max, limit } => {
-                let page = store.scan_entries(Read::entries(conversation, min, max), limit, None).await?;
-                json(Some(&page.items))
-            }
-            Read::ConversationDocument { conversation, kind } => self.document(conversation, &kind).await?,
-        };
-        Ok(Answer::Value(value))
+    async fn submit(&self, key: Option<Key>, conversation: ConversationId, draft: SubmissionDraft) -> Result<Answer, LineError> {
+        let answer = self.keyed(key, async |tx| admitted(tx, conversation, draft).await).await?;
+        self.submission_of(answer).await
     }
 
-    /// The built-in documents of a conversation, by kind.
-    async fn document(&self, conversation: ConversationId, kind: &str) -> Result<Json, LineError> {
-        let session = self.session();
-        let value = match kind {
-            kind if kind == CONFIG.kind => session.snapshot_json(&CONFIG, conversation).await?,
-            kind if kind == LIVE.kind => session.snapshot_json(&LIVE, conversation).await?,
-            kind if kind == INBOX.kind => session.snapshot_json(&INBOX, conversation).await?,
-            kind if kind == USAGE.kind => session.snapshot_json(&USAGE, conversation).await?,
+    /// An admission may settle in its own commit: what is stored is what counts.
+    async fn submission_of(&self, answer: Answer) -> Result<Answer, LineError> {
+        let id = match &answer {
+            Answer::Value(id) => id.to::<SubmissionId>().ok(),
             _ => None,
         };
-        Ok(value.unwrap_or(Json::null()))
+        let Some(id) = id else { return Ok(answer) };
+        Ok(Answer::Value(json(self.session().store().submission(id).await?.as_ref())))
     }
 
     async fn root(&self) -> Result<Json, LineError> {
@@ -81,32 +84,6 @@ impl SessionLine {
         Ok(json(Some(&record)))
     }
 
-    async fn submit(&self, conversation: ConversationId, draft: SubmissionDraft) -> Result<Answer, LineError> {
-        let admission = self
-            .session()
-            .commit(async |tx| {
-                if tx.conversation(conversation).await?.is_none() {
-                    return Ok::<_, CommitError>(None);
-                }
-                Ok(Some(admit(tx, conversation, draft).await?))
-            })
-            .await?;
-        Ok(match admission {
-            None => not_found("conversation", conversation.get()),
-            Some(Admission::Admitted(record) | Admission::Existing(record)) => {
-                // An admission may settle in its own commit: what is stored is what counts.
-                Answer::Value(json(Some(
-                    &self.session().store().submission(record.id).await?.unwrap_or_else(|| SubmissionRecord::clone(&record)),
-                )))
-            }
-            Some(Admission::Busy) => Answer::Failed(HostFailure::Busy(conversation)),
-            Some(Admission::Full) => Answer::Failed(HostFailure::InboxFull(conversation)),
-            Some(Admission::OtherType) => {
-                Answer::Failed(HostFailure::Invalid("the request ID names a submission of the other type".to_owned()))
-            }
-        })
-    }
-
     async fn wait_submission(&self, id: SubmissionId, timeout: Duration) -> Result<Answer, LineError> {
         let deadline = tokio::time::Instant::now() + timeout.min(WAIT_MAX);
         let changed = self.changed();
@@ -116,40 +93,52 @@ impl SessionLine {
             // Registered before the look, so that no commit between the two is missed.
             notified.as_mut().enable();
             let Some(record) = self.session().store().submission(id).await? else { return Ok(not_found("submission", id.get())) };
+            if !record.settled() {
+                // Nothing settles it any more where the session has ended.
+                self.session().conversation(record.conversation_id).await?;
+            }
             if record.settled() || tokio::time::timeout_at(deadline, notified).await.is_err() {
                 return Ok(Answer::Value(json(Some(&record))));
             }
         }
     }
 
-    async fn configure(&self, conversation: ConversationId, config: ConversationConfig) -> Result<Answer, LineError> {
-        let found = self
-            .session()
-            .commit(async |tx| {
-                if tx.conversation(conversation).await?.is_none() {
-                    return Ok::<_, CommitError>(false);
-                }
-                tx.doc(&CONFIG, conversation).await?.edit(|stored| *stored = config)?;
-                Ok(true)
-            })
-            .await?;
-        Ok(if found { Answer::Done } else { not_found("conversation", conversation.get()) })
+    async fn configure(&self, key: Option<Key>, conversation: ConversationId, config: ConversationConfig) -> Result<Answer, LineError> {
+        self.keyed(key, async |tx| {
+            if tx.conversation(conversation).await?.is_none() {
+                return Ok(not_found("conversation", conversation.get()));
+            }
+            tx.doc(&CONFIG, conversation).await?.edit(|stored| *stored = config)?;
+            Ok(Answer::Done)
+        })
+        .await
     }
 
-    /// `aborted`, `already_placed` or `settled` (section 6).
-    async fn withdraw(&self, id: SubmissionId) -> Result<Answer, LineError> {
-        let word = self
-            .session()
-            .commit(async |tx| {
-                let Some(record) = tx.submission(id).await? else { return Ok::<_, CommitError>(None) };
-                if record.settled() {
-                    return Ok(Some("settled"));
-                }
-                let withdrawn = withdraw(tx, record.conversation_id, id).await?;
-                Ok(Some(if withdrawn { "aborted" } else { placed_word(&record) }))
-            })
-            .await?;
-        Ok(word.map_or_else(|| not_found("submission", id.get()), |word| Answer::Value(Json::from(word))))
+    async fn withdraw(&self, key: Option<Key>, id: SubmissionId) -> Result<Answer, LineError> {
+        self.keyed(key, async |tx| {
+            let Some(record) = tx.submission(id).await? else { return Ok(not_found("submission", id.get())) };
+            Ok(Answer::Value(Json::from(withdrawn(tx, &record).await?)))
+        })
+        .await
+    }
+
+    /// Withdraws a submission of a conversation; another conversation's is not found (section 2.2).
+    async fn abort_submission(
+        &self,
+        key: Option<Key>,
+        id: SubmissionId,
+        conversation: Option<ConversationId>,
+    ) -> Result<Answer, LineError> {
+        self.keyed(key, async |tx| {
+            let record =
+                tx.submission(id).await?.filter(|record| conversation.is_none_or(|conversation| record.conversation_id == conversation));
+            let word = match record {
+                Some(record) => withdrawn(tx, &record).await?,
+                None => "not_found",
+            };
+            Ok(Answer::Value(Json::from(word)))
+        })
+        .await
     }
 
     /// `marked` or `terminal` (section 2.2).
@@ -174,6 +163,31 @@ impl SessionLine {
         self.mark(&tasks.into_iter().collect()).await?;
         Ok(Answer::Done)
     }
+}
+
+/// Admits a submission; the answer holds its id.
+async fn admitted(tx: &Tx, conversation: ConversationId, draft: SubmissionDraft) -> Result<Answer, CommitError> {
+    if tx.conversation(conversation).await?.is_none() {
+        return Ok(not_found("conversation", conversation.get()));
+    }
+    Ok(match admit(tx, conversation, draft).await? {
+        Admission::Admitted(record) | Admission::Existing(record) => Answer::Value(json(Some(&record.id))),
+        Admission::Busy => Answer::Failed(HostFailure::Busy(conversation)),
+        Admission::Full => Answer::Failed(HostFailure::InboxFull(conversation)),
+        Admission::OtherType => Answer::Failed(HostFailure::InvalidField {
+            field: "requestId".to_owned(),
+            why: "it names a submission of the other type".to_owned(),
+        }),
+    })
+}
+
+/// `aborted`, `already_placed` or `settled` (section 6).
+async fn withdrawn(tx: &Tx, record: &SubmissionRecord) -> Result<&'static str, CommitError> {
+    if record.settled() {
+        return Ok("settled");
+    }
+    let withdrawn = withdraw(tx, record.conversation_id, record.id).await?;
+    Ok(if withdrawn { "aborted" } else { placed_word(record) })
 }
 
 const fn placed_word(record: &SubmissionRecord) -> &'static str {
