@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use picofleet_session::storage::Cursor;
 use picofleet_session::{
-    ConversationId, ConversationOwnership, ConversationRecord, InvocationId, ROOT_CONVERSATION_ID, SessionId, SubmissionId,
-    SubmissionRecord, TaskId, TaskRecord,
+    ConversationId, ConversationOwnership, ConversationRecord, DocumentAddress, InvocationId, ROOT_CONVERSATION_ID, SessionId,
+    SubmissionId, SubmissionRecord, TaskId, TaskRecord,
 };
 
 use crate::config::ConfigPatch;
 use crate::transport::Transport;
 use crate::usage::UsageState;
-use crate::wire::{HostCall, Paged, Read};
+use crate::wire::{HostCall, Paged, Read, StoredValue};
 use call::{Caller, once};
 
 pub use conversation::{Conversation, EntryRange};
@@ -146,6 +146,14 @@ impl Harness {
         let config = config.map(|patch| patch.to_json()).transpose()?;
         let record: ConversationRecord = self.caller.write(once(key, HostCall::CreateConversation { ownership, config })).await?;
         Ok(Conversation::new(self.clone(), record.id))
+    }
+
+    /// The committed value of any document, as it is stored; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`HostError::Unavailable`].
+    pub async fn document(&self, address: DocumentAddress) -> Result<Option<StoredValue>, HostError> {
+        self.caller.read(Read::Document(address)).await
     }
 
     /// A task's record; `None` where there is none.

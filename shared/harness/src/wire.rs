@@ -2,8 +2,8 @@
 
 use picofleet_session::storage::{Cursor, EntryQuery};
 use picofleet_session::{
-    CommitToken, ConversationId, ConversationOwnership, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId, TaskError, TaskId,
-    TaskRecord,
+    CommitToken, ConversationId, ConversationOwnership, DocumentAddress, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId,
+    TaskError, TaskId, TaskRecord,
 };
 use serde::{Deserialize, Serialize};
 
@@ -252,6 +252,17 @@ pub enum Read {
     },
     /// What the conversations spent together (section 8.6).
     SessionUsage,
+    /// A document of any definition as it is stored, with the version that wrote it: [`StoredValue`]; `null` where there is none.
+    Document(DocumentAddress),
+}
+
+/// The committed value of a document, as the definition of `version` wrote it. Nothing is migrated.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct StoredValue {
+    /// The version of the definition that wrote it.
+    pub version: u32,
+    /// The value.
+    pub value: Json,
 }
 
 /// A page of records, with where the next one begins.

@@ -152,6 +152,16 @@ impl Kit {
         Harness::connect(Arc::clone(&self.engine().transport), self.session)
     }
 
+    /// What carries messages to the session, for a test that stands in between.
+    pub fn transport(&self) -> Arc<dyn Transport> {
+        Arc::clone(&self.engine().transport)
+    }
+
+    /// The session's id.
+    pub const fn session(&self) -> SessionId {
+        self.session
+    }
+
     /// The root conversation.
     pub async fn root(&self) -> Conversation {
         self.harness().root().await.unwrap()

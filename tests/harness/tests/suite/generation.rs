@@ -1,11 +1,16 @@
 //! Section I: generation.
 
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
 use picofleet_harness::config::{ConfigPatch, RetryPolicy};
-use picofleet_harness::host::Conversation;
-use picofleet_harness_tests::{Reply, scenario, text};
+use picofleet_harness::host::{Conversation, SubmitError};
+use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
+use picofleet_harness::task::{Applied, LineTask};
+use picofleet_harness_tests::{Kit, Reply, scenario, text};
 use picofleet_models::model::ThinkingLevel;
 use picofleet_session::message::{Message, StopReason};
-use picofleet_session::{InputState, Json, Millis, SubmissionState, SubmissionStatus, TaskOutcome, TaskState};
+use picofleet_session::{InputState, Json, Millis, SubmissionState, SubmissionStatus, TaskOutcome, TaskRecord, TaskState, Tx};
 
 use super::{detail, empty, reason};
 
@@ -251,4 +256,62 @@ scenario!(x058_options_are_pinned_by_attempt_and_the_policy_is_read_when_it_is_n
     assert_eq!(kit.settled(&a).await.status(), SubmissionStatus::Done);
     let asked: Vec<_> = kit.stage.asked().iter().map(|asked| (asked.options.timeout_ms, asked.options.reasoning)).collect();
     assert_eq!(asked, [(Some(1), None), (Some(2), Some(ThinkingLevel::High))]);
+});
+
+/// A definition of the generation that is older than the stored tasks.
+struct OlderGeneration;
+
+impl LineTask for OlderGeneration {
+    fn name(&self) -> &'static str {
+        "pi.generation"
+    }
+
+    fn version(&self) -> u32 {
+        0
+    }
+
+    fn apply<'a>(&'a self, _tx: &'a Tx, _record: &'a TaskRecord, _decision: Json) -> BoxFuture<'a, Applied> {
+        Box::pin(async { panic!("a blocked task decides nothing") })
+    }
+}
+
+scenario!(s134_a_run_that_is_blocked_by_its_version_stays_busy_until_it_is_aborted, async |kit| {
+    let a = kit.asking("a", Reply::text("x")).await;
+    let (task, _) = kit.run().await.unwrap();
+    kit.stop().await;
+    kit.tasks.add(Arc::new(OlderGeneration));
+    kit.reopen().await;
+    let root = kit.root().await;
+    let reject = SubmissionDraft::input("b").when_busy(WhenBusy::Reject);
+    let refused = root.submit(reject).await.map(|submission| submission.id());
+    assert_eq!(refused, Err(SubmitError::Busy(root.id())));
+    kit.harness().abort_task(task).await.unwrap();
+    assert_eq!(reason(&kit.settled(&a).await), "task_too_old");
+    let TaskState::Terminal { outcome } = kit.task(task).await.state else { panic!("not terminal") };
+    assert_eq!(outcome, TaskOutcome::Orphaned { reason: "task_too_old".to_owned() });
+    assert_eq!(kit.document("pi.live").await, empty());
+    assert_eq!(kit.stage.asked().len(), 1);
+});
+
+/// The commits of a turn that are more than shown progress.
+async fn commits(kit: &Kit, input: &str) -> usize {
+    let mut watch = kit.watch_root().await;
+    let submission = kit.say(input).await;
+    let mut count = 0;
+    loop {
+        let picofleet_harness::line::Followed::Frame(frame) = watch.next().await else { panic!("no frame") };
+        let progress = frame.entries.is_empty() && frame.tasks.is_empty() && frame.submissions.is_empty();
+        count += usize::from(!progress);
+        if frame.submissions.iter().any(|record| record.id == submission.id() && record.settled()) {
+            return count;
+        }
+    }
+}
+
+scenario!(a_turn_costs_a_known_number_of_commits, async |kit| {
+    kit.stage.give(Reply::text("x"));
+    assert_eq!(commits(&kit, "a").await, 4);
+    kit.stage.give(Reply::call("c1", "echo", r#"{"text":"y"}"#));
+    kit.stage.give(Reply::text("z"));
+    assert_eq!(commits(&kit, "b").await, 12);
 });

@@ -8,8 +8,8 @@ use picofleet_harness::wire::HostCall;
 use picofleet_harness_tests::{Reply, scenario, text};
 use picofleet_session::message::Message;
 use picofleet_session::{
-    DraftHead, EntryDraft, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionState, SubmissionStatus,
-    TaskOutcome, TaskState, WriteState,
+    DraftHead, EntryDraft, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionState, SubmissionStatus, TaskOutcome, TaskState,
+    WriteState,
 };
 
 fn note(text: &str) -> SubmissionDraft {

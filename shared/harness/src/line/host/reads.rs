@@ -1,7 +1,7 @@
 //! Reads of committed state (section 2.2).
 
 use picofleet_session::storage::{ConversationQuery, PAGE_MAX, Page};
-use picofleet_session::{ConversationId, Json};
+use picofleet_session::{ConversationId, DocumentAddress, Json, Point};
 
 use super::{json, not_found};
 use crate::config::CONFIG;
@@ -9,7 +9,7 @@ use crate::inbox::INBOX;
 use crate::line::{LineError, SessionLine};
 use crate::live::LIVE;
 use crate::usage::{USAGE, UsageState};
-use crate::wire::{Answer, Paged, Read};
+use crate::wire::{Answer, Paged, Read, StoredValue};
 
 impl SessionLine {
     pub(in crate::line) async fn read(&self, read: Read) -> Result<Answer, LineError> {
@@ -45,6 +45,7 @@ impl SessionLine {
                 let context = self.session().context(conversation, at).await?;
                 json(Some(&(context.head, context.entries, context.contributions, context.messages)))
             }
+            Read::Document(address) => json(self.stored(address).await?.as_ref()),
             Read::SessionUsage => json(Some(&self.session_usage().await?)),
         };
         Ok(Answer::Value(value))
@@ -61,6 +62,14 @@ impl SessionLine {
             _ => None,
         };
         Ok(value.unwrap_or(Json::null()))
+    }
+
+    async fn stored(&self, address: DocumentAddress) -> Result<Option<StoredValue>, LineError> {
+        let store = self.session().store();
+        let Some(record) = store.find_document(address, Point::Current).await? else { return Ok(None) };
+        // One that was retired meanwhile has no value.
+        let stored = store.document(record.create.id, Point::Current).await?;
+        Ok(stored.map(|stored| StoredValue { version: stored.version, value: stored.value }))
     }
 
     /// The sum over every conversation (section 8.6). Nothing stores it.
