@@ -12,7 +12,7 @@ use picofleet_session::{
 };
 
 use super::{LineError, SessionLine};
-use crate::config::{CONFIG, ConversationConfig};
+use crate::config::{CONFIG, ConfigPatch, ConversationConfig};
 use crate::inbox::INBOX;
 use crate::live::LIVE;
 use crate::submission::{Admission, SubmissionDraft, admit, withdraw, withdraw_inputs};
@@ -104,6 +104,12 @@ impl SessionLine {
     }
 
     async fn configure(&self, key: Option<Key>, conversation: ConversationId, config: ConversationConfig) -> Result<Answer, LineError> {
+        // The shape is checked as a change's is; which tools are active is the caller's business here.
+        let checked = Json::from_serde(&config).map_err(|error| ("config".to_owned(), error.to_string()));
+        let checked = checked.and_then(|config| ConfigPatch::parse(&config).map_err(|invalid| (invalid.field, invalid.why)));
+        if let Err((field, why)) = checked {
+            return Ok(Answer::Failed(HostFailure::InvalidField { field, why }));
+        }
         self.keyed(key, async |tx| {
             if tx.conversation(conversation).await?.is_none() {
                 return Ok(not_found("conversation", conversation.get()));

@@ -79,5 +79,13 @@ scenario!(a_value_that_is_not_allowed_writes_nothing, async |kit| {
     assert_eq!(field(root.set_compaction(Some(compaction)).await), "compaction.keepRecentTokens");
     let options = Json::parse(br#"{"temperature":1}"#).unwrap();
     assert_eq!(field(root.set_stream_options(options).await), "streamOptions.temperature");
+    let retry = RetryPolicy { base_delay_ms: -1.0, ..RetryPolicy::default() };
+    let config = picofleet_harness::config::ConversationConfig { retry: Some(retry), ..before.clone() };
+    let call = picofleet_harness::wire::HostCall::Configure { conversation: root.id(), config: Box::new(config) };
+    let answer = kit.call(picofleet_harness::wire::Request::Host(Box::new(call))).await;
+    let picofleet_harness::wire::Answer::Failed(picofleet_harness::wire::HostFailure::InvalidField { field, .. }) = answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(field, "retry.baseDelayMs");
     assert_eq!(root.config().await.unwrap(), before);
 });

@@ -432,3 +432,24 @@ scenario!(a_key_answers_again_and_refuses_another_call, async |kit| {
     assert_eq!(other, picofleet_harness::wire::Answer::Failed(reused));
     assert_eq!(kit.kinds().await, ["note"]);
 });
+
+scenario!(a_write_to_an_idle_conversation_with_waiting_items_is_placed_behind_a_boundary, async |kit| {
+    let root = kit.root().await;
+    let a = kit.asking("a", Reply::error("401 unauthorized")).await;
+    let f = kit.say("f").await;
+    kit.stage.release();
+    kit.settled(&a).await;
+    kit.stage.give(Reply::text("x"));
+    let w = root.submit(note("w")).await.unwrap();
+    assert_eq!(kit.settled(&w).await.status(), SubmissionStatus::Done);
+    assert_eq!(kit.settled(&f).await.status(), SubmissionStatus::Done);
+    assert_eq!(kit.said().await[2..], ["note:w", "pi.user:f", "pi.assistant:x"]);
+});
+
+scenario!(a_submission_to_an_unknown_conversation_is_not_found, async |kit| {
+    let conversation = picofleet_session::ConversationId::new(9_999).unwrap();
+    let call = HostCall::Submit { conversation, draft: SubmissionDraft::input("a") };
+    let answer = kit.call(picofleet_harness::wire::Request::Host(Box::new(call))).await;
+    let failure = picofleet_harness::wire::HostFailure::NotFound { what: "conversation".to_owned(), id: 9_999 };
+    assert_eq!(answer, picofleet_harness::wire::Answer::Failed(failure));
+});

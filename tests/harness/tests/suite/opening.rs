@@ -60,3 +60,15 @@ scenario!(x061_what_was_finished_before_a_restart_runs_no_more, async |kit| {
     assert_eq!(kit.stage.asked().len(), 2);
     assert_eq!(root.usage().await.unwrap().models["p/m"].input, 2 * usage.models["p/m"].input);
 });
+
+scenario!(s197_a_mark_survives_a_close, async |kit| {
+    let a = kit.busy("a").await;
+    let (generation, _) = kit.run().await.unwrap();
+    kit.harness().abort_task(generation).await.unwrap();
+    kit.reopen().await;
+    assert_eq!(crate::reason(&kit.settled(&a).await), "aborted");
+    assert!(kit.task(generation).await.abort_requested);
+    assert_eq!(kit.document("pi.live").await, crate::empty());
+    let results = kit.kinds().await.iter().filter(|kind| *kind == "pi.tool-result").count();
+    assert_eq!((results, kit.stage.asked().len()), (1, 1));
+});
