@@ -1,7 +1,12 @@
 //! The configuration document of a conversation (section 2.2). Absent fields have the defaults that the getters give.
 
+mod check;
+mod patch;
+
 use picofleet_session::{AsOf, DocDefinition, DocToken, Json, Rewindable};
 use serde::{Deserialize, Serialize};
+
+pub use patch::{ConfigPatch, InvalidConfig};
 
 /// Kind `pi.conversation.config`, version 1, rewindable, forked as of; a complete base on every change.
 pub static CONFIG: DocToken<ConversationConfig, Rewindable<AsOf>> = DocToken::new("pi.conversation.config", 1, || DocDefinition {

@@ -8,6 +8,7 @@ pub mod effects;
 pub mod frame;
 pub mod generation;
 pub mod hooks;
+pub mod host;
 pub mod inbox;
 pub mod kind;
 pub mod inspection;

@@ -54,6 +54,8 @@ struct Inner {
     /// A commit landed: whoever waits looks again.
     changed: Arc<Notify>,
     _subscription: Subscription,
+    /// Whoever waits looks again when the session ends.
+    _closing: Subscription,
 }
 
 /// What the line keeps in memory. All of it can be made again from storage.
@@ -126,7 +128,11 @@ impl SessionLine {
                 changed.notify_waiters();
             })
         };
-        let line = Self { inner: Arc::new(Inner { session, options, state, changed, _subscription: subscription }) };
+        let closing = {
+            let changed = Arc::clone(&changed);
+            session.subscribe_close(move || changed.notify_waiters())
+        };
+        let line = Self { inner: Arc::new(Inner { session, options, state, changed, _subscription: subscription, _closing: closing }) };
         if let Err(error) = line.recover().await {
             if let Err(close) = line.session().close().await {
                 tracing::warn!(session = %line.session().id(), error = %close, "a session that could not be opened was not closed either");
@@ -221,9 +227,9 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 /// An error as a refusal: what the other side can act on.
 fn refused(error: &LineError) -> Answer {
     match error {
-        LineError::Commit(CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_)) | LineError::Read(ReadError::Closed) => {
-            Answer::Refused(Refusal::AskAgain)
-        }
+        LineError::Commit(CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_))
+        | LineError::Read(ReadError::Closed | ReadError::NotOwner | ReadError::Failed(_))
+        | LineError::Storage(picofleet_session::storage::StorageError::Closed) => Answer::Refused(Refusal::AskAgain),
         other => {
             tracing::warn!(error = %other, "the line refused a request");
             Answer::Refused(Refusal::Rejected(chain(other)))

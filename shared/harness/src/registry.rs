@@ -19,7 +19,7 @@ use std::thread::ThreadId;
 use tokio::sync::watch;
 
 pub use section::{PromptInput, PromptSection, Section};
-pub use setup::{ConversationSetup, PI_SETUP};
+pub use setup::{AppSetups, ConversationSetup, PI_SETUP};
 pub use snapshot::{FailureKind, RegisteredHooks, RegistryFailure, Snapshot};
 pub use stage::Stage;
 use state::State;

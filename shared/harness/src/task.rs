@@ -99,6 +99,17 @@ impl LineTasks {
         tasks
     }
 
+    /// The built-in ones and those of a registry as it is now.
+    #[must_use]
+    pub fn of(registry: &crate::registry::Registry) -> Self {
+        let mut tasks = Self::built_in();
+        for task in registry.snapshot().tasks() {
+            let task: Arc<dyn LineTask> = Arc::clone(task) as Arc<dyn LineTask>;
+            tasks.add(task);
+        }
+        tasks
+    }
+
     /// Adds one, in the place of one with the same name.
     pub fn add(&mut self, task: Arc<dyn LineTask>) {
         self.tasks.insert(task.name().to_owned(), task);
@@ -114,6 +125,7 @@ impl LineTasks {
     pub fn get(&self, name: &str) -> Option<&Arc<dyn LineTask>> {
         self.tasks.get(name)
     }
+
 }
 
 /// A decision or checkpoint that can't be read: the task faults with this.

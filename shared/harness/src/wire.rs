@@ -2,9 +2,10 @@
 
 mod hold;
 
-use picofleet_session::storage::EntryQuery;
+use picofleet_session::storage::{Cursor, EntryQuery};
 use picofleet_session::{
-    CommitToken, ConversationId, DocumentAddress, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId, TaskError, TaskId, TaskRecord,
+    CommitToken, ConversationId, ConversationOwnership, DocumentAddress, EntryId, InvocationId, Json, Seq, SessionId, SubmissionId,
+    TaskError, TaskId, TaskRecord,
 };
 use serde::{Deserialize, Serialize};
 
@@ -323,6 +324,48 @@ pub enum Read {
     },
     /// The conversations that own a conversation through tasks, the nearest first.
     Owners(ConversationId),
+    /// Conversations in the order of their ids; both filters together are conjunctive.
+    Conversations {
+        /// Owned from this conversation.
+        owner_conversation: Option<ConversationId>,
+        /// Owned by this task.
+        owner_task: Option<TaskId>,
+        /// How many.
+        limit: u32,
+        /// Behind an earlier page.
+        cursor: Option<Cursor>,
+    },
+    /// A page of entries, newest first.
+    EntryPage {
+        /// The conversation.
+        conversation: ConversationId,
+        /// The oldest.
+        min: Option<EntryId>,
+        /// The newest.
+        max: Option<EntryId>,
+        /// How many.
+        limit: u32,
+        /// Behind an earlier page.
+        cursor: Option<Cursor>,
+    },
+    /// The active transcript with what each of its entries contributes.
+    ContextView {
+        /// The conversation.
+        conversation: ConversationId,
+        /// Up to this entry.
+        at: Option<EntryId>,
+    },
+    /// What the conversations spent together (section 8.6).
+    SessionUsage,
+}
+
+/// A page of records, with where the next one begins.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Paged<T> {
+    /// The records.
+    pub items: Vec<T>,
+    /// For the next call; `None` at the end.
+    pub next: Option<Cursor>,
 }
 
 impl Read {
@@ -399,6 +442,53 @@ pub enum HostCall {
     },
     /// The live work, as an [`crate::inspection::Inspection`].
     Inspect,
+    /// A call that is done once, however often it is sent: its answer is stored under the key in the same commit and answered again
+    /// (`protocol.md` 3). For calls that commit.
+    Keyed {
+        /// The caller's key, of 1 to 255 bytes.
+        key: String,
+        /// The call.
+        call: Box<HostCall>,
+    },
+    /// A new independent conversation, with its built-in documents.
+    CreateConversation {
+        /// Who owns it.
+        ownership: ConversationOwnership,
+        /// A change of its first configuration, as [`crate::config::ConfigPatch`] reads it.
+        config: Option<Json>,
+    },
+    /// A conversation that begins with another one's history.
+    Fork {
+        /// The parent.
+        conversation: ConversationId,
+        /// The newest entry that the fork sees.
+        at: EntryId,
+        /// Who owns it.
+        ownership: ConversationOwnership,
+        /// A change of the configuration that it takes over.
+        config: Option<Json>,
+    },
+    /// Begin a new context at the next boundary: admits a write of `pi.reset`.
+    Reset {
+        /// The conversation.
+        conversation: ConversationId,
+        /// What the new context begins with.
+        handoff: Option<String>,
+    },
+    /// Change a conversation's configuration.
+    Patch {
+        /// The conversation.
+        conversation: ConversationId,
+        /// The change, as [`crate::config::ConfigPatch`] reads it.
+        patch: Json,
+    },
+    /// Withdraw a queued submission of a conversation: `aborted`, `already_placed`, `settled`, or `not_found`.
+    AbortSubmission {
+        /// The submission.
+        submission: SubmissionId,
+        /// The conversation that it must belong to.
+        conversation: Option<ConversationId>,
+    },
 }
 
 /// Why a host's call failed, by what the caller can do.
@@ -424,6 +514,23 @@ pub enum HostFailure {
     /// The session is not here or closing; ask again.
     #[error("ask again: {0}")]
     Unavailable(String),
+    /// A field of the call is not allowed.
+    #[error("{field}: {why}")]
+    InvalidField {
+        /// The path of the field.
+        field: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The key was given to another call.
+    #[error("key {key:?} was given to another call; use a key for one call only")]
+    KeyReused {
+        /// The key.
+        key: String,
+    },
+    /// Storage failed in the middle: whether the call was stored can't be told. With a key it can be repeated.
+    #[error("whether the call was stored can't be told: {0}")]
+    OutcomeUnknown(String),
 }
 
 /// Names a commit: `(seq, token)`.

@@ -99,7 +99,7 @@ async fn a_closure_over_its_bound_loses_its_invocation() {
         assert!(matches!(result, Err(Oops::Fault(Fault::Ended))), "{result:?}");
         // The task is free for another one.
         let (invocation, worker) = (InvocationId::random(), WorkerId(InvocationId::random()));
-        let again = world.transport.call(world.id, Request::Reserve { task: world.task, invocation, worker }).await.unwrap();
+        let again = world.transport.call(world.id, Request::Reserve { task: world.task, invocation, worker, definition: None }).await.unwrap();
         assert!(matches!(again, Answer::Reserved(_)), "{again:?}");
         // A host's hold runs out as well.
         let result = world.host(async |_| std::future::pending::<Result<(), Oops>>().await).await;

@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use picofleet_fleet::{LineServer, Local};
 use picofleet_harness::config::ModelRef;
-use picofleet_harness::effects::{Fault, HoldError, HostCommit, Invocation, Models, Services, commit};
+use picofleet_harness::effects::{Fault, HoldError, HostCommit, Invocation, Models, Services, Slots, commit};
 use picofleet_harness::line::{LineOptions, SessionLine};
 use picofleet_harness::registry::Registry;
 use picofleet_harness::task::{Applied, LineTask, LineTasks, NextState};
 use picofleet_harness::transport::{CallError, Transport};
-use picofleet_harness::wire::{Answer, Request, Said, WorkerId};
+use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Request, Said, WorkerId};
 use picofleet_models::model::Model;
 use picofleet_models::provider::Provider;
 use picofleet_session::storage::{EntryQuery, SessionCreate, Store};
@@ -98,6 +98,10 @@ impl LineServer for Server {
     fn handle(&self, _session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move { Ok(self.0.handle(request).await) })
     }
+
+    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>> {
+        Box::pin(async move { Ok(BeatAnswer { counter: beat.counter, ..BeatAnswer::default() }) })
+    }
 }
 
 /// Counts messages, and loses the answers to the ends of closures.
@@ -116,6 +120,10 @@ impl Transport for Counted {
             let lost = ends && self.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
             if lost { Err(CallError::NoAnswer(session)) } else { Ok(answer) }
         })
+    }
+
+    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>> {
+        self.local.beat(beat)
     }
 }
 
@@ -158,7 +166,8 @@ impl World {
         let session = Session::open(&*store, id, options.session(SessionOptions { clock, ..SessionOptions::default() })).await.unwrap();
         let mut tasks = LineTasks::built_in();
         tasks.add(Arc::new(Idle));
-        let line = SessionLine::open_with(session, tasks, options).await.unwrap();
+        let line = SessionLine::open(session, tasks, options).await.unwrap();
+        line.resume();
         let server: Arc<dyn LineServer> = Arc::new(Server(line.clone()));
         let local = if encoded { Local::encoded(server) } else { Local::plain(server) };
         let counted = Arc::new(Counted { local, messages: AtomicU32::new(0), lose: AtomicU32::new(0) });
@@ -174,11 +183,12 @@ impl World {
             .await
             .unwrap();
         let invocation_id = InvocationId::random();
-        let reserve = Request::Reserve { task, invocation: invocation_id, worker: WorkerId(InvocationId::random()) };
+        let reserve = Request::Reserve { task, invocation: invocation_id, worker: WorkerId(InvocationId::random()), definition: None };
         let answer = transport.call(id, reserve).await.unwrap();
         assert!(matches!(answer, Answer::Reserved(_)), "{answer:?}");
-        let services = Services { registry: Registry::new(), models: Arc::new(NoModels), env: None, clock: Clock::system() };
-        let invocation = Invocation::new(Arc::clone(&transport), id, task, invocation_id, CancellationToken::new(), services);
+        let services = Services::new(Registry::new(), Arc::new(NoModels));
+        let slot = Slots::new(1).take().await;
+        let invocation = Invocation::new(Arc::clone(&transport), id, task, invocation_id, CancellationToken::new(), services, slot);
         counted.messages.store(0, Ordering::SeqCst);
         Self { store, line, id, counted, transport, task, invocation, invocation_id, name, _directory: directory }
     }

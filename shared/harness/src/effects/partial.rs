@@ -10,11 +10,13 @@ pub(super) struct PendingOps {
     ops: Vec<Op>,
     text: String,
     at: Option<(usize, &'static str)>,
+    /// Only a start without content is pending: it is shown with what follows, so that a response that turns deferred shows nothing.
+    bare: bool,
 }
 
 impl PendingOps {
     pub(super) fn is_empty(&self) -> bool {
-        self.ops.is_empty() && self.at.is_none()
+        self.bare || (self.ops.is_empty() && self.at.is_none())
     }
 
     /// Takes what is pending.
@@ -31,6 +33,7 @@ impl PendingOps {
                 // The tag is what makes it a message for who reads the document.
                 if let Ok(value) = Json::from_serde(&picofleet_session::message::Message::Assistant((**message).clone())) {
                     self.ops.push(Op::Replace(value));
+                    self.bare = message.content.is_empty();
                 }
             }
             StreamEvent::TextStart { index } => self.set(*index, Json::object([("type", "text"), ("text", "")])),
@@ -60,11 +63,13 @@ impl PendingOps {
     }
 
     fn set(&mut self, index: usize, value: Json) {
+        self.bare = false;
         self.flush();
         self.ops.push(Op::Set(vec![Segment::Key("content".into()), Segment::Index(index)], value));
     }
 
     fn append(&mut self, index: usize, key: &'static str, delta: &str) {
+        self.bare = false;
         if self.at != Some((index, key)) {
             self.flush();
             self.at = Some((index, key));

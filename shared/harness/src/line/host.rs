@@ -1,106 +1,78 @@
 //! Calls of a host and reads of committed state (section 2.2).
 
+mod conversations;
+mod keyed;
+mod reads;
+
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use picofleet_session::{
-    CommitError, ConversationId, DocumentAddress, DocumentScope, InputState, Json, Point, ROOT_CONVERSATION_ID, StoredValue, SubmissionId,
-    SubmissionRecord, SubmissionState,
+    CommitError, ConversationId, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionRecord, SubmissionState, Tx,
 };
 
 use super::{LineError, SessionLine};
-use crate::config::{CONFIG, ConversationConfig};
-use crate::inbox::INBOX;
-use crate::live::LIVE;
+use crate::config::{CONFIG, ConfigPatch, ConversationConfig};
 use crate::submission::{Admission, SubmissionDraft, admit, withdraw};
-use crate::usage::USAGE;
-use crate::wire::{Answer, HostCall, HostFailure, Read};
+use crate::wire::{Answer, HostCall, HostFailure};
+use keyed::{Key, failure};
 
 impl SessionLine {
+    /// A call of a host. What went wrong is said by what the caller can do.
     pub(super) async fn host(&self, call: HostCall) -> Result<Answer, LineError> {
+        let (key, call) = match Key::of(call) {
+            Ok(taken) => taken,
+            Err(failure) => return Ok(Answer::Failed(failure)),
+        };
+        self.host_call(key, call).await.or_else(|error| failure(error).map(Answer::Failed))
+    }
+
+    async fn host_call(&self, key: Option<Key>, call: HostCall) -> Result<Answer, LineError> {
         let of = Duration::from_millis;
         // Boxed one by one, as in `handle`.
         let answer: BoxFuture<'_, Result<Answer, LineError>> = match call {
+            HostCall::Submit { conversation, draft } => Box::pin(self.submit(key, conversation, draft)),
+            HostCall::Configure { conversation, config } => Box::pin(self.configure(key, conversation, *config)),
+            HostCall::Patch { conversation, patch } => Box::pin(async move { self.patch(key, conversation, &patch).await }),
+            HostCall::Withdraw { submission } => Box::pin(self.withdraw(key, submission)),
+            HostCall::AbortSubmission { submission, conversation } => Box::pin(self.abort_submission(key, submission, conversation)),
+            HostCall::CreateConversation { ownership, config } => Box::pin(self.create_conversation(key, ownership, config)),
+            HostCall::Fork { conversation, at, ownership, config } => Box::pin(self.fork(key, conversation, at, ownership, config)),
+            HostCall::Reset { conversation, handoff } => Box::pin(self.reset(key, conversation, handoff)),
             HostCall::Root => Box::pin(self.root()),
-            HostCall::Submit { conversation, draft } => Box::pin(self.submit(conversation, draft)),
             HostCall::WaitSubmission { submission, timeout_ms } => Box::pin(self.wait_submission(submission, of(timeout_ms))),
             HostCall::WaitTask { task, timeout_ms } => Box::pin(self.wait_task(task, of(timeout_ms))),
-            HostCall::Configure { conversation, config } => Box::pin(self.configure(conversation, *config)),
-            HostCall::Withdraw { submission } => Box::pin(self.withdraw(submission)),
+            HostCall::WaitIdle { conversation, timeout_ms } => Box::pin(self.wait_idle(conversation, of(timeout_ms))),
             HostCall::AbortTask { task } => Box::pin(self.abort_task(task)),
             HostCall::Abort { conversation, background } => Box::pin(self.abort(conversation, background)),
+            HostCall::RetryTask { task } => Box::pin(self.retry_task(task)),
+            HostCall::Inspect => Box::pin(self.inspected()),
             HostCall::Resume => {
                 let closed = || Answer::Failed(HostFailure::Unavailable("the session is closing".to_owned()));
                 return Ok(if self.resume() { Answer::Done } else { closed() });
             }
-            HostCall::RetryTask { task } => Box::pin(self.retry_task(task)),
-            HostCall::WaitIdle { conversation, timeout_ms } => Box::pin(self.wait_idle(conversation, of(timeout_ms))),
-            HostCall::Inspect => Box::pin(self.inspected()),
+            // `Key::of` takes the outer key and refuses an inner one.
+            HostCall::Keyed { .. } => {
+                return Ok(Answer::Failed(HostFailure::Invalid("a keyed call holds no other keyed call".to_owned())));
+            }
         };
         answer.await
     }
 
-    pub(super) async fn read(&self, read: Read) -> Result<Answer, LineError> {
-        let store = self.session().store();
-        let value = match read {
-            Read::Task(id) => json(store.task(id).await?.as_ref()),
-            Read::Entry(id) => json(store.entry(None, id).await?.map(|(entry, _)| entry).as_ref()),
-            Read::Submission(id) => json(store.submission(id).await?.as_ref()),
-            Read::Context { conversation, at } => {
-                let context = self.session().context(conversation, at).await?;
-                json(Some(&(context.head, context.entries, context.contributions, context.messages)))
-            }
-            Read::Entries { conversation, min, max, limit } => {
-                let page = store.scan_entries(Read::entries(conversation, min, max), limit, None).await?;
-                json(Some(&page.items))
-            }
-            Read::Conversation(id) => json(store.conversation(id).await?.as_ref()),
-            Read::VisibleEntry { conversation, entry } => {
-                json(store.entry(Some(conversation), entry).await?.map(|(entry, _)| entry).as_ref())
-            }
-            Read::ConversationDocument { conversation, kind } => self.document(conversation, &kind).await?,
-            Read::Document(address) => json(self.stored(address, Point::Current).await?.as_ref()),
-            Read::DocumentAsOf { address, conversation, at } => {
-                let Some((entry, seq)) = store.entry(Some(conversation), at).await? else {
-                    return Ok(not_found("visible entry", at.get()));
-                };
-                let address = DocumentAddress { scope: DocumentScope::Conversation { id: entry.conversation_id }, ..address };
-                json(self.stored(address, Point::At(seq)).await?.as_ref())
-            }
-            Read::Owners(conversation) => json(Some(&self.owners(conversation).await?)),
-        };
-        Ok(Answer::Value(value))
+    async fn submit(&self, key: Option<Key>, conversation: ConversationId, draft: SubmissionDraft) -> Result<Answer, LineError> {
+        self.resume();
+        let answer = self.keyed(key, async |tx| admitted(tx, conversation, draft).await).await?;
+        self.submission_of(answer).await
     }
 
-    async fn stored(&self, address: DocumentAddress, at: Point) -> Result<Option<StoredValue>, LineError> {
-        let store = self.session().store();
-        let Some(record) = store.find_document(address, at).await? else { return Ok(None) };
-        Ok(store.document(record.create.id, at).await?.map(StoredValue::from))
-    }
-
-    /// Who owns a conversation through tasks, the nearest first. Owner edges have no cycle (section 5.5).
-    async fn owners(&self, conversation: ConversationId) -> Result<Vec<ConversationId>, LineError> {
-        let store = self.session().store();
-        let mut owners = Vec::new();
-        let mut next = Some(conversation);
-        while let Some(id) = next {
-            next = store.conversation(id).await?.and_then(|record| record.owner).map(|owner| owner.conversation_id);
-            owners.extend(next);
-        }
-        Ok(owners)
-    }
-
-    /// The built-in documents of a conversation, by kind.
-    async fn document(&self, conversation: ConversationId, kind: &str) -> Result<Json, LineError> {
-        let session = self.session();
-        let value = match kind {
-            kind if kind == CONFIG.kind => session.snapshot_json(&CONFIG, conversation).await?,
-            kind if kind == LIVE.kind => session.snapshot_json(&LIVE, conversation).await?,
-            kind if kind == INBOX.kind => session.snapshot_json(&INBOX, conversation).await?,
-            kind if kind == USAGE.kind => session.snapshot_json(&USAGE, conversation).await?,
+    /// An admission may settle in its own commit: what is stored is what counts.
+    async fn submission_of(&self, answer: Answer) -> Result<Answer, LineError> {
+        let id = match &answer {
+            Answer::Value(id) => id.to::<SubmissionId>().ok(),
             _ => None,
         };
-        Ok(value.unwrap_or(Json::null()))
+        let Some(id) = id else { return Ok(answer) };
+        Ok(Answer::Value(json(self.session().store().submission(id).await?.as_ref())))
     }
 
     async fn root(&self) -> Result<Answer, LineError> {
@@ -116,62 +88,74 @@ impl SessionLine {
         Ok(Answer::Value(json(Some(&record))))
     }
 
-    async fn submit(&self, conversation: ConversationId, draft: SubmissionDraft) -> Result<Answer, LineError> {
-        self.resume();
-        let admission = self
-            .session()
-            .commit(async |tx| {
-                if tx.conversation(conversation).await?.is_none() {
-                    return Ok::<_, CommitError>(None);
-                }
-                Ok(Some(admit(tx, conversation, draft).await?))
-            })
-            .await?;
-        Ok(match admission {
-            None => not_found("conversation", conversation.get()),
-            Some(Admission::Admitted(record) | Admission::Existing(record)) => {
-                // An admission may settle in its own commit: what is stored is what counts.
-                Answer::Value(json(Some(
-                    &self.session().store().submission(record.id).await?.unwrap_or_else(|| SubmissionRecord::clone(&record)),
-                )))
+    async fn configure(&self, key: Option<Key>, conversation: ConversationId, config: ConversationConfig) -> Result<Answer, LineError> {
+        // The shape is checked as a change's is; which tools are active is the caller's business here.
+        let checked = Json::from_serde(&config).map_err(|error| ("config".to_owned(), error.to_string()));
+        let checked = checked.and_then(|config| ConfigPatch::parse(&config).map_err(|invalid| (invalid.field, invalid.why)));
+        if let Err((field, why)) = checked {
+            return Ok(Answer::Failed(HostFailure::InvalidField { field, why }));
+        }
+        self.keyed(key, async |tx| {
+            if tx.conversation(conversation).await?.is_none() {
+                return Ok(not_found("conversation", conversation.get()));
             }
-            Some(Admission::Busy) => Answer::Failed(HostFailure::Busy(conversation)),
-            Some(Admission::Full) => Answer::Failed(HostFailure::InboxFull(conversation)),
-            Some(Admission::OtherType) => {
-                Answer::Failed(HostFailure::Invalid("the request ID names a submission of the other type".to_owned()))
-            }
+            tx.doc(&CONFIG, conversation).await?.edit(|stored| *stored = config)?;
+            Ok(Answer::Done)
         })
+        .await
     }
 
-    async fn configure(&self, conversation: ConversationId, config: ConversationConfig) -> Result<Answer, LineError> {
-        let found = self
-            .session()
-            .commit(async |tx| {
-                if tx.conversation(conversation).await?.is_none() {
-                    return Ok::<_, CommitError>(false);
-                }
-                tx.doc(&CONFIG, conversation).await?.edit(|stored| *stored = config)?;
-                Ok(true)
-            })
-            .await?;
-        Ok(if found { Answer::Done } else { not_found("conversation", conversation.get()) })
+    async fn withdraw(&self, key: Option<Key>, id: SubmissionId) -> Result<Answer, LineError> {
+        self.keyed(key, async |tx| {
+            let Some(record) = tx.submission(id).await? else { return Ok(not_found("submission", id.get())) };
+            Ok(Answer::Value(Json::from(withdrawn(tx, &record).await?)))
+        })
+        .await
     }
 
-    /// `aborted`, `already_placed` or `settled` (section 6).
-    async fn withdraw(&self, id: SubmissionId) -> Result<Answer, LineError> {
-        let word = self
-            .session()
-            .commit(async |tx| {
-                let Some(record) = tx.submission(id).await? else { return Ok::<_, CommitError>(None) };
-                if record.settled() {
-                    return Ok(Some("settled"));
-                }
-                let withdrawn = withdraw(tx, record.conversation_id, id).await?;
-                Ok(Some(if withdrawn { "aborted" } else { placed_word(&record) }))
-            })
-            .await?;
-        Ok(word.map_or_else(|| not_found("submission", id.get()), |word| Answer::Value(Json::from(word))))
+    /// Withdraws a submission of a conversation; another conversation's is not found (section 2.2).
+    async fn abort_submission(
+        &self,
+        key: Option<Key>,
+        id: SubmissionId,
+        conversation: Option<ConversationId>,
+    ) -> Result<Answer, LineError> {
+        self.keyed(key, async |tx| {
+            let record =
+                tx.submission(id).await?.filter(|record| conversation.is_none_or(|conversation| record.conversation_id == conversation));
+            let word = match record {
+                Some(record) => withdrawn(tx, &record).await?,
+                None => "not_found",
+            };
+            Ok(Answer::Value(Json::from(word)))
+        })
+        .await
     }
+}
+
+/// Admits a submission; the answer holds its id.
+async fn admitted(tx: &Tx, conversation: ConversationId, draft: SubmissionDraft) -> Result<Answer, CommitError> {
+    if tx.conversation(conversation).await?.is_none() {
+        return Ok(not_found("conversation", conversation.get()));
+    }
+    Ok(match admit(tx, conversation, draft).await? {
+        Admission::Admitted(record) | Admission::Existing(record) => Answer::Value(json(Some(&record.id))),
+        Admission::Busy => Answer::Failed(HostFailure::Busy(conversation)),
+        Admission::Full => Answer::Failed(HostFailure::InboxFull(conversation)),
+        Admission::OtherType => Answer::Failed(HostFailure::InvalidField {
+            field: "requestId".to_owned(),
+            why: "it names a submission of the other type".to_owned(),
+        }),
+    })
+}
+
+/// `aborted`, `already_placed` or `settled` (section 6).
+async fn withdrawn(tx: &Tx, record: &SubmissionRecord) -> Result<&'static str, CommitError> {
+    if record.settled() {
+        return Ok("settled");
+    }
+    let withdrawn = withdraw(tx, record.conversation_id, record.id).await?;
+    Ok(if withdrawn { "aborted" } else { placed_word(record) })
 }
 
 const fn placed_word(record: &SubmissionRecord) -> &'static str {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use picofleet_session::{ConversationCreated, SessionOptions};
 
+use crate::registry::{AppSetups, Registry};
 use crate::setup::{BuiltInSetup, ToolCatalogue};
 
 /// How a line works.
@@ -27,6 +28,13 @@ impl Default for LineOptions {
 }
 
 impl LineOptions {
+    /// The options of an application: its tools, and its setups behind the built-in one.
+    #[must_use]
+    pub fn of(registry: &Registry) -> Self {
+        let setups: Arc<dyn ConversationCreated> = Arc::new(AppSetups::new(registry.clone()));
+        Self { catalogue: Arc::new(registry.clone()), setups: vec![setups], ..Self::default() }
+    }
+
     /// The options of a session whose conversations are set up: by the built-in setup, then by [`LineOptions::setups`], then by those that
     /// `options` has already.
     #[must_use]

@@ -26,6 +26,32 @@ impl ConversationSetup for PiSetup {
     }
 }
 
+/// Runs the setups that an application registered, as they are when the conversation is made; the built-in one is the line's.
+pub struct AppSetups(Registry);
+
+impl AppSetups {
+    /// The setups of a registry.
+    #[must_use]
+    pub const fn new(registry: Registry) -> Self {
+        Self(registry)
+    }
+}
+
+impl ConversationCreated for AppSetups {
+    fn created<'a>(&'a self, tx: &'a Tx, record: &'a ConversationRecord) -> BoxFuture<'a, Result<(), TxError>> {
+        Box::pin(async move {
+            let snapshot = self.0.snapshot();
+            let tools = snapshot.tool_names();
+            for (key, setup) in snapshot.setups() {
+                if key != PI_SETUP {
+                    setup.setup(tx, record, &tools).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
 /// Runs all setups of the registry as it is when the conversation is made.
 impl ConversationCreated for Registry {
     fn created<'a>(&'a self, tx: &'a Tx, record: &'a ConversationRecord) -> BoxFuture<'a, Result<(), TxError>> {

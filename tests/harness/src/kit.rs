@@ -1,0 +1,255 @@
+//! An engine of one coordinator and one worker, and what a test does with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use picofleet_coordinator::{Coordinator, Options};
+use picofleet_fleet::Local;
+use picofleet_harness::config::ConfigPatch;
+use picofleet_harness::effects::Services;
+use picofleet_harness::host::{Conversation, Harness, Submission};
+use picofleet_harness::line::ConversationWatch;
+use picofleet_harness::registry::Registry;
+use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
+use picofleet_harness::line::LineOptions;
+use picofleet_harness::task::LineTasks;
+use picofleet_harness::transport::Transport;
+use picofleet_harness::wire::{Answer, Request};
+use picofleet_session::storage::{SessionCreate, Store};
+use picofleet_session::{Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, SessionId, SubmissionRecord};
+use picofleet_storage::memory::MemoryStore;
+use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
+use picofleet_worker::Worker;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Gate, Reply, Stage};
+
+/// The longest that a test waits for a condition. It only ends a test that can't succeed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// When the clock of a kit begins.
+const START: Millis = Millis(1_000_000);
+
+/// Where records are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// In memory; a reopen goes on with the same store.
+    Memory,
+    /// In a file of a temporary directory; a reopen opens the file again.
+    Sqlite,
+}
+
+/// How messages travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wire {
+    /// As they are.
+    Plain,
+    /// Encoded and decoded.
+    Encoded,
+}
+
+/// A running engine over one session, with a configured root conversation.
+pub struct Kit {
+    /// The model.
+    pub stage: Stage,
+    /// Holds the calls of gate tools.
+    pub gate: Gate,
+    /// The clock of line and worker.
+    pub clock: Clock,
+    /// What the worker has registered.
+    pub registry: Registry,
+    /// The line halves of tasks.
+    pub tasks: LineTasks,
+    wire: Wire,
+    store: Arc<dyn Store>,
+    directory: Option<TempDir>,
+    session: SessionId,
+    engine: Option<Engine>,
+}
+
+struct Engine {
+    coordinator: Coordinator,
+    transport: Arc<dyn Transport>,
+    worker: JoinHandle<()>,
+    stop: CancellationToken,
+}
+
+impl Kit {
+    /// An engine with a root conversation that has a model and every tool.
+    pub async fn new(backing: Backing, wire: Wire) -> Self {
+        let mut kit = Self::bare(backing, wire).await;
+        kit.start();
+        let patch = ConfigPatch {
+            model: Some(Some(Stage::model_ref())),
+            active_tools: Some(kit.registry.snapshot().tool_names()),
+            ..ConfigPatch::default()
+        };
+        kit.root().await.update(patch).await.unwrap();
+        kit
+    }
+
+    /// A session and nothing that runs yet: [`Kit::start`].
+    pub async fn bare(backing: Backing, wire: Wire) -> Self {
+        let directory = (backing == Backing::Sqlite).then(|| tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap());
+        let store = store(directory.as_ref());
+        let session = store.create(SessionCreate::new(START)).await.unwrap().session.id;
+        Self::over(store, directory, session, wire)
+    }
+
+    pub(crate) fn over(store: Arc<dyn Store>, directory: Option<TempDir>, session: SessionId, wire: Wire) -> Self {
+        let clock = Clock::manual(START);
+        let (stage, gate, registry) = (Stage::new(clock.clone()), Gate::new(), Registry::new());
+        crate::tools::register(&registry, &gate);
+        let tasks = LineTasks::of(&registry);
+        Self { stage, gate, clock, registry, tasks, wire, store, directory, session, engine: None }
+    }
+
+    /// Starts coordinator and worker. The session opens with the first call.
+    pub fn start(&mut self) {
+        assert!(self.engine.is_none(), "the kit runs already");
+        let options = Options {
+            clock: self.clock.clone(),
+            tasks: self.tasks.clone(),
+            line: LineOptions::of(&self.registry),
+            sweep: Duration::from_millis(20),
+            ..Options::new()
+        };
+        let (coordinator, outgoing) = Coordinator::new(Arc::clone(&self.store), options);
+        let server = Arc::new(coordinator.clone());
+        let transport: Arc<dyn Transport> = match self.wire {
+            Wire::Plain => Arc::new(Local::plain(server)),
+            Wire::Encoded => Arc::new(Local::encoded(server)),
+        };
+        let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone())).with_clock(self.clock.clone());
+        let stop = CancellationToken::new();
+        let worker = Worker::new(Arc::clone(&transport), services, picofleet_worker::Options::default());
+        let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
+        self.engine = Some(Engine { coordinator, transport, worker, stop });
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("the kit runs")
+    }
+
+    /// Stops worker and coordinator, where they run.
+    pub async fn stop(&mut self) {
+        if let Some(engine) = self.engine.take() {
+            engine.stop.cancel();
+            engine.worker.await.unwrap();
+            engine.coordinator.close().await;
+        }
+    }
+
+    /// Stops, opens the store again, starts, and opens the session, so that its work goes on.
+    pub async fn reopen(&mut self) {
+        self.stop().await;
+        if self.directory.is_some() {
+            self.store.close().await.unwrap();
+            self.store = store(self.directory.as_ref());
+        }
+        self.start();
+        self.engine().coordinator.resume(self.session).await.unwrap();
+    }
+
+    /// The session's host surface, as of this start.
+    pub fn harness(&self) -> Harness {
+        Harness::connect(Arc::clone(&self.engine().transport), self.session)
+    }
+
+    /// What carries messages to the session, for a test that stands in between.
+    pub fn transport(&self) -> Arc<dyn Transport> {
+        Arc::clone(&self.engine().transport)
+    }
+
+    /// The session's id.
+    pub const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// The root conversation.
+    pub async fn root(&self) -> Conversation {
+        self.harness().root().await.unwrap()
+    }
+
+    /// Sends a message as it is.
+    pub async fn call(&self, request: Request) -> Answer {
+        self.engine().transport.call(self.session, request).await.unwrap()
+    }
+
+    /// Follows a conversation.
+    pub async fn watch(&self, conversation: ConversationId) -> ConversationWatch {
+        self.engine().coordinator.watch(self.session, conversation).await.unwrap()
+    }
+
+    /// Follows the root conversation.
+    pub async fn watch_root(&self) -> ConversationWatch {
+        self.watch(ROOT_CONVERSATION_ID).await
+    }
+
+    /// Sets the clock forward.
+    pub fn advance(&self, milliseconds: i64) {
+        self.clock.set(Millis(self.clock.now().0 + milliseconds));
+    }
+
+    /// Submits an input to the root conversation.
+    pub async fn say(&self, text: &str) -> Submission {
+        self.root().await.submit(SubmissionDraft::input(text)).await.unwrap()
+    }
+
+    /// Submits a steer to the root conversation.
+    pub async fn steer(&self, text: &str) -> Submission {
+        self.root().await.submit(SubmissionDraft::input(text).when_busy(WhenBusy::Steer)).await.unwrap()
+    }
+
+    /// Waits for a submission.
+    pub async fn settled(&self, submission: &Submission) -> SubmissionRecord {
+        let again = self.harness().submission(submission.id()).await.unwrap().expect("the submission is there");
+        match tokio::time::timeout(PATIENCE, again.wait()).await {
+            Ok(record) => record.unwrap(),
+            Err(_) => panic!("submission {} does not settle: {:?}", submission.id(), again.status().await),
+        }
+    }
+
+    /// Gives an answer, submits an input, and waits until it is settled.
+    pub async fn turn(&self, input: &str, reply: Reply) -> SubmissionRecord {
+        self.stage.give(reply);
+        let submission = self.say(input).await;
+        self.settled(&submission).await
+    }
+
+    /// Waits until a condition over committed state holds.
+    pub async fn until(&self, what: &str, condition: impl AsyncFn() -> bool) {
+        let look = async {
+            while !condition().await {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, look).await.is_ok(), "{what} does not come");
+    }
+
+    /// Makes the root conversation busy with a call of the gate tool, and waits until it began.
+    pub async fn busy(&self, input: &str) -> Submission {
+        self.stage.give(Reply::call("c1", "gate", "{}"));
+        let submission = self.say(input).await;
+        self.gate.begun().await;
+        submission
+    }
+
+    /// Makes the root conversation busy with a request that ends in this answer once the stage is released.
+    pub async fn asking(&self, input: &str, reply: Reply) -> Submission {
+        let before = self.stage.asked().len();
+        self.stage.give(reply.held());
+        let submission = self.say(input).await;
+        self.until("the request", async || self.stage.asked().len() > before).await;
+        submission
+    }
+}
+
+fn store(directory: Option<&TempDir>) -> Arc<dyn Store> {
+    match directory {
+        None => Arc::new(MemoryStore::new()),
+        Some(directory) => Arc::new(SqliteStore::open(directory.path().join("store.db"), SqliteOptions::default()).unwrap()),
+    }
+}
