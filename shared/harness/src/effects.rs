@@ -8,9 +8,9 @@ mod output;
 mod owners;
 mod partial;
 mod phase;
+mod pulse;
 mod sections;
 mod slot;
-mod pulse;
 mod tool;
 
 use std::sync::Arc;
@@ -32,8 +32,8 @@ pub use hook_api::HookApi;
 pub use invocation::{Fault, Invocation, run};
 pub use output::{OutputBuffer, OutputLimits, Retain};
 pub(crate) use phase::PhaseRun;
-pub use slot::{Slot, Slots};
 pub use pulse::{BEAT, Pulse};
+pub use slot::{Slot, Slots};
 
 /// The definition of a built-in task in this build; `None` for other kinds.
 #[must_use]

@@ -12,8 +12,8 @@ mod submission;
 use std::sync::Arc;
 
 use picofleet_session::storage::Cursor;
-use picofleet_session::{StoredValue, 
-    ConversationId, ConversationOwnership, ConversationRecord, DocumentAddress, InvocationId, ROOT_CONVERSATION_ID, SessionId,
+use picofleet_session::{
+    ConversationId, ConversationOwnership, ConversationRecord, DocumentAddress, InvocationId, ROOT_CONVERSATION_ID, SessionId, StoredValue,
     SubmissionId, SubmissionRecord, TaskId, TaskRecord,
 };
 

@@ -3,14 +3,16 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use picofleet_session::{ContextView, ConversationId, EntryId, EntryRecord, Millis, TaskError, TaskId, TaskRecord, TaskState};
+use picofleet_session::{
+    CommitError, ContextView, ConversationId, EntryId, EntryRecord, Millis, TaskError, TaskId, TaskRecord, TaskState, Tx,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::effects::{Fault, HookApi, Invocation, Models, PhaseRun};
 use crate::hooks::HookError;
-use crate::kind::{Decision, Outcome, TaskKind};
+use crate::kind::{Decision, Next, Outcome, Running, TaskKind};
 use crate::registry::Snapshot;
 use crate::tools::ExecutionEnv;
 use crate::wire::Read;
@@ -67,6 +69,26 @@ impl<K: TaskKind> TaskRuntime<K> {
         let next = self.invocation.decide_last(<K::Decision as Decision<K>>::VERSION, &decision).await?;
         self.invocation.keep_next(next);
         Ok(())
+    }
+
+    /// Commits what a closure writes together with the state that it gives: the checkpoint or the outcome is atomic with its entries,
+    /// documents and child tasks (section 5.1). The closure runs once, while the session's line waits for it, at most for the line's
+    /// bound: no effects in it. Entries name the task, and new tasks are in its conversation where they name no other.
+    ///
+    /// # Errors
+    /// What the closure says; [`CommitError`] for what the commit refuses, with nothing written; [`Fault::Ended`] where the invocation is
+    /// over, also because the closure took too long.
+    pub async fn commit<E, F>(&self, change: F) -> Result<(), E>
+    where
+        F: AsyncFnOnce(&Tx, &Running<K>) -> Result<Next<K>, E>,
+        E: From<Fault> + From<CommitError>,
+    {
+        let change = async |tx: &Tx, record: &TaskRecord| {
+            let running = Running::of(record).map_err(|message| Fault::Failed(TaskError { message, detail: None }))?;
+            let next = change(tx, &running).await?;
+            Ok(((), next.erase()?))
+        };
+        self.invocation.commit(change).await
     }
 
     /// Keeps a value under a name in the task's record. The first writer wins: the answer is what is kept. Memos survive checkpoints and
@@ -210,7 +232,7 @@ impl<K: TaskKind> TaskRuntime<K> {
     }
 }
 
-fn outcome<R: DeserializeOwned>(id: TaskId<R>, record: Option<TaskRecord>) -> Result<Outcome<R>, Fault> {
+pub(crate) fn outcome<R: DeserializeOwned>(id: TaskId<R>, record: Option<TaskRecord>) -> Result<Outcome<R>, Fault> {
     let failed = |message| Fault::Failed(TaskError { message, detail: None });
     let record = record.ok_or_else(|| failed(format!("task {id} does not exist")))?;
     let TaskState::Terminal { outcome } = record.state else { return Err(failed(format!("task {id} is not terminal"))) };

@@ -125,7 +125,6 @@ impl LineTasks {
     pub fn get(&self, name: &str) -> Option<&Arc<dyn LineTask>> {
         self.tasks.get(name)
     }
-
 }
 
 /// A decision or checkpoint that can't be read: the task faults with this.

@@ -25,6 +25,10 @@ impl HookApi {
         Self { invocation, conversation }
     }
 
+    pub(crate) const fn invocation(&self) -> &Arc<Invocation> {
+        &self.invocation
+    }
+
     /// The asking task.
     #[must_use]
     pub fn task_id(&self) -> TaskId {

@@ -6,16 +6,16 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use picofleet_session::message::Message;
 use picofleet_session::{
-    ContextView, ConversationId, EntryId, EntryRecord, InvocationId, Json, Millis, SessionId, SubmissionId, SubmissionRecord, TaskError,
-    TaskId, TaskRecord,
+    CommitError, ContextView, ConversationId, EntryId, EntryRecord, InvocationId, Json, Millis, SessionId, SubmissionId, SubmissionRecord,
+    TaskError, TaskId, TaskRecord, TxError,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::pulse::Pulse;
 use super::phase::PhaseRun;
+use super::pulse::Pulse;
 use super::slot::Slot;
 use super::{Services, generation, tool};
 use crate::kinds::{GENERATION, TOOL};
@@ -43,6 +43,18 @@ pub enum Fault {
     /// The phase failed: the task faults.
     #[error("{}", .0.message)]
     Failed(TaskError),
+}
+
+impl From<CommitError> for Fault {
+    fn from(error: CommitError) -> Self {
+        Self::failed(&error)
+    }
+}
+
+impl From<TxError> for Fault {
+    fn from(error: TxError) -> Self {
+        Self::failed(&error)
+    }
 }
 
 impl Fault {
@@ -268,6 +280,15 @@ impl Invocation {
                     return Ok(record);
                 }
             }
+        })
+        .await
+    }
+
+    /// Waits until a conversation is idle, without a slot.
+    pub(crate) async fn wait_for_idle(&self, conversation: ConversationId) -> Result<(), Fault> {
+        self.idle(async {
+            while !self.host::<bool>(HostCall::WaitIdle { conversation: Some(conversation), timeout_ms: WAIT_MS }).await? {}
+            Ok(())
         })
         .await
     }

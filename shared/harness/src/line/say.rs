@@ -144,7 +144,13 @@ impl SessionLine {
 
     /// A commit that failed without effect faults the task, except the step's own: its invocation ends and the next reservation runs the
     /// phase again (section 5.1). One that belongs to nobody any more is passed on.
-    pub(super) async fn failed_saying(&self, task: TaskId, invocation: InvocationId, error: CommitError, steps: bool) -> Result<Answer, LineError> {
+    pub(super) async fn failed_saying(
+        &self,
+        task: TaskId,
+        invocation: InvocationId,
+        error: CommitError,
+        steps: bool,
+    ) -> Result<Answer, LineError> {
         match error {
             CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_) => Err(error.into()),
             CommitError::Rejected(_) if steps => {

@@ -57,6 +57,16 @@ impl BoundConversation {
     }
 }
 
+impl BoundConversation {
+    /// Waits until the conversation's foreground work is over. The worker's slot is free meanwhile.
+    ///
+    /// # Errors
+    /// [`Fault::Ended`].
+    pub async fn wait_for_idle(&self) -> Result<(), Fault> {
+        self.invocation.wait_for_idle(self.id).await
+    }
+}
+
 impl BoundSubmission {
     /// Its id.
     #[must_use]

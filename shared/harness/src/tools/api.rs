@@ -6,15 +6,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use picofleet_session::{ConversationId, DocToken, DocValue, Json, Scope, TaskId};
+use picofleet_session::storage::PAGE_MAX;
+use picofleet_session::{
+    CommitError, ConversationId, ConversationRecord, DocToken, DocValue, Json, Scope, TaskError, TaskId, TaskRecord, Tx,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{EnvError, ExecutionEnv, ToolError};
-use crate::effects::{Fault, HookApi, OutputBuffer, OutputLimits};
+use crate::effects::{Fault, HookApi, Invocation, OutputBuffer, OutputLimits};
+use crate::kind::{Outcome, TaskKind, TaskOptions, TxTasks};
 use crate::live::ToolDiagnostic;
+use crate::runtime::{BoundConversation, outcome};
+use crate::task::NextState;
+use crate::wire::{Paged, Read};
 
 /// What a running tool may use. A plain clone; a wrapper hands on [`ToolApi::with_env`].
 #[derive(Clone)]
@@ -215,6 +222,72 @@ impl ToolApi {
         match &*self.backing {
             Backing::Task(api) => Ok(api),
             Backing::Loose(_) => Err(ToolError::new("this call belongs to no session, so that there are no documents")),
+        }
+    }
+
+    /// Commits what a closure writes. It runs once, while the session's line waits for it, at most for the line's bound: no effects in it
+    /// and no other call of this type. Entries name the call's task, and new tasks are in its conversation where they name no other.
+    ///
+    /// # Errors
+    /// What the closure says; [`CommitError`] for what the commit refuses; [`Fault`] once the call is over. Nothing is written then.
+    pub async fn commit<R, E, F>(&self, change: F) -> Result<R, E>
+    where
+        F: AsyncFnOnce(&Tx) -> Result<R, E>,
+        E: From<Fault> + From<CommitError>,
+    {
+        let invocation = self.invocation()?;
+        invocation.commit(async |tx: &Tx, _: &TaskRecord| Ok((change(tx).await?, NextState::Stay))).await
+    }
+
+    /// Creates a task in the call's conversation, in a commit of its own.
+    ///
+    /// # Errors
+    /// As [`TxTasks::create_task`] and [`ToolApi::commit`].
+    pub async fn create_task<K: TaskKind>(&self, kind: &K, input: K::Input, options: TaskOptions) -> Result<TaskId<K::Output>, Fault> {
+        self.commit(async |tx| Ok::<_, Fault>(tx.create_task(kind, input, options).await?)).await
+    }
+
+    /// The committed record of a task.
+    ///
+    /// # Errors
+    /// [`Fault`] once the call is over.
+    pub async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>, Fault> {
+        self.invocation()?.read(Read::Task(id)).await
+    }
+
+    /// Waits until a task is terminal. The worker's slot is free meanwhile.
+    ///
+    /// # Errors
+    /// [`Fault`] once the call is over, for an unknown task and for a result of another type.
+    pub async fn wait_for_task<R: DeserializeOwned>(&self, id: TaskId<R>) -> Result<Outcome<R>, Fault> {
+        outcome(id, Some(self.invocation()?.wait_for_task(id.erase()).await?))
+    }
+
+    /// The conversations that a task owns, such as those that an earlier run of this call made.
+    ///
+    /// # Errors
+    /// [`Fault`] once the call is over.
+    pub async fn conversations_of(&self, task: TaskId) -> Result<Vec<ConversationRecord>, Fault> {
+        let read = Read::Conversations { owner_conversation: None, owner_task: Some(task), limit: PAGE_MAX, cursor: None };
+        let page: Paged<ConversationRecord> = self.invocation()?.read(read).await?;
+        Ok(page.items)
+    }
+
+    /// A handle of a conversation that lives as long as the call; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`Fault`] once the call is over.
+    pub async fn conversation(&self, id: ConversationId) -> Result<Option<BoundConversation>, Fault> {
+        BoundConversation::acquire(self.invocation()?, id).await
+    }
+
+    fn invocation(&self) -> Result<&Arc<Invocation>, Fault> {
+        match &*self.backing {
+            Backing::Task(api) => Ok(api.invocation()),
+            Backing::Loose(_) => {
+                let message = "this call belongs to no session".to_owned();
+                Err(Fault::Failed(TaskError { message, detail: None }))
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use picofleet_harness::inspection::{Inspection, TaskView};
-use picofleet_harness::line::{LineReport, SessionLine};
+use picofleet_harness::line::{LineOptions, LineReport, SessionLine};
 use picofleet_harness::ownership::Plan;
 use picofleet_harness::step::Mode;
 use picofleet_harness::task::{Applied, LineTask, LineTasks, Migrated, NextState};
@@ -180,7 +180,8 @@ impl Bench {
         let reports = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&reports);
         let on_report = Arc::new(move |report: &LineReport| kept.lock().unwrap().push(report.clone()));
-        let line = SessionLine::open(opened, tasks(all), Some(on_report)).await.unwrap();
+        let line =
+            SessionLine::open(opened, tasks(all), LineOptions { on_report: Some(on_report), ..LineOptions::default() }).await.unwrap();
         Self { store, session, clock, line, reports, worker: WorkerId(InvocationId::random()) }
     }
 
