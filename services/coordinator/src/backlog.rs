@@ -27,6 +27,7 @@ pub struct Backlog {
     routes: BTreeMap<Route, Waiting>,
     /// Where each task is that waits, was sent or runs.
     known: HashMap<SessionId, HashMap<TaskId, Known>>,
+    turn: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -154,9 +155,15 @@ impl Backlog {
         self.routes.get(route).map_or(0, |waiting| waiting.count)
     }
 
-    /// The routes that have or had tasks.
-    pub fn routes(&self) -> impl Iterator<Item = &Route> {
-        self.routes.keys()
+    /// The routes on which tasks wait, the one that comes next first; each call begins behind the one before.
+    pub fn routes_in_turn(&mut self) -> Vec<Route> {
+        let mut routes: Vec<Route> = self.routes.iter().filter(|(_, waiting)| waiting.count > 0).map(|(route, _)| route.clone()).collect();
+        if !routes.is_empty() {
+            self.turn = self.turn.wrapping_add(1);
+            let first = self.turn % routes.len();
+            routes.rotate_left(first);
+        }
+        routes
     }
 
     fn set(&mut self, session: SessionId, task: TaskId, tenant: &Tenant, route: &Route, state: State) {

@@ -58,6 +58,11 @@ impl Shared {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// An invocation of an earlier owner: it has one full lease from now on.
+    pub(crate) fn adopt(&self, invoked: Invoked) {
+        self.leases().grant(invoked);
+    }
+
     /// Follows an answer of a line.
     pub(crate) fn follow(&self, about: About, answer: &Answer) {
         match (about, answer) {
@@ -82,7 +87,7 @@ impl Shared {
         let mut answer = BeatAnswer { counter: beat.counter, ..BeatAnswer::default() };
         for (session, named) in sessions {
             let Some(line) = lines.get(&session) else {
-                answer.gone.extend(named.into_iter().map(|(_, invocation)| invocation));
+                // Nothing is known of it here, so that nothing is said of it either.
                 continue;
             };
             let (cancels, gone) = line.beat(beat.worker, &named, beat.draining);

@@ -1,21 +1,26 @@
 //! Plans one session: after each commit, when a sleeper is due, and now and then anyway.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use picofleet_harness::line::SessionLine;
 use picofleet_harness::ownership::Plan;
-use picofleet_harness::wire::{Hint, Route, Signal, WorkerId};
-use picofleet_session::{Clock, TaskId};
+use picofleet_harness::wire::{Route, Signal, WorkerId};
+use picofleet_session::storage::Tenant;
+use picofleet_session::{Clock, Standing};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+
+use crate::backlog::SessionTasks;
+use crate::dispatch::Dispatch;
 
 /// How often a worker is told to stop an invocation until it says that it ended (`protocol.md` 4).
 pub(crate) const SIGNAL_PAUSE: Duration = Duration::from_millis(300);
 
 pub(crate) struct Driver {
     pub(crate) line: SessionLine,
-    pub(crate) hints: mpsc::Sender<Hint>,
+    pub(crate) tenant: Tenant,
+    pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) signals: mpsc::Sender<(WorkerId, Signal)>,
     pub(crate) stop: CancellationToken,
     pub(crate) sweep: Duration,
@@ -25,7 +30,7 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) async fn run(self) {
         let changed = self.line.changed();
-        let mut hinted = BTreeSet::new();
+        let session = self.line.session().id();
         loop {
             let notified = changed.notified();
             tokio::pin!(notified);
@@ -33,43 +38,39 @@ impl Driver {
             notified.as_mut().enable();
             let pause = match self.line.plan().await {
                 Ok(plan) => {
-                    if self.hint(&plan, &mut hinted).await.is_err() {
-                        return;
-                    }
+                    self.dispatch.sync(session, &self.tenant, &self.tasks(&plan));
                     if signal(&self.line, &self.signals) { SIGNAL_PAUSE } else { self.pause(&plan) }
                 }
                 Err(error) => {
                     if self.stop.is_cancelled() {
                         return;
                     }
-                    tracing::warn!(session = %self.line.session().id(), error = %error, "a session could not be planned");
+                    tracing::warn!(session = %session, error = %error, "a session could not be planned");
                     self.sweep
                 }
             };
+            if self.line.session().standing() != Standing::Open {
+                // Nothing is decided here any more; who opens the session again drives it anew.
+                self.dispatch.forget(session);
+                return;
+            }
             tokio::select! {
+                biased;
                 () = self.stop.cancelled() => return,
                 () = notified => {}
-                () = tokio::time::sleep(pause) => hinted.clear(),
+                // A hint may be lost: what is still ready is hinted again.
+                () = tokio::time::sleep(pause) => self.dispatch.resend(session),
             }
         }
     }
 
-    /// Sends a hint for every task that became ready. What was hinted already is hinted again by the sweep only.
-    async fn hint(&self, plan: &Plan, hinted: &mut BTreeSet<TaskId>) -> Result<(), ()> {
-        let ready: BTreeSet<TaskId> = plan.runs.iter().chain(&plan.aborts).copied().collect();
-        hinted.retain(|task| ready.contains(task));
-        for task in ready {
-            if !hinted.insert(task) {
-                continue;
-            }
-            let Some(kind) = self.line.kind(task) else { continue };
-            let hint = Hint { session: self.line.session().id(), task, route: Route(kind) };
-            tokio::select! {
-                () = self.stop.cancelled() => return Err(()),
-                sent = self.hints.send(hint) => sent.map_err(|_| ())?,
-            }
+    /// What is ready and what runs, with the routes.
+    fn tasks(&self, plan: &Plan) -> SessionTasks {
+        let ready = plan.runs.iter().chain(&plan.aborts);
+        SessionTasks {
+            ready: ready.filter_map(|task| Some((*task, self.line.route(*task)?))).collect(),
+            running: self.line.invocations().into_iter().map(|(task, _, kind, version)| (task, Route::of(&kind, version))).collect(),
         }
-        Ok(())
     }
 
     /// Until the next sleeper is due, and not longer than the sweep.

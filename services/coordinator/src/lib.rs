@@ -5,28 +5,30 @@
 
 pub mod backlog;
 mod beats;
+mod dispatch;
 mod driver;
 mod lease;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use dispatch::Dispatch;
 use futures::future::BoxFuture;
 use picofleet_fleet::LineServer;
-use picofleet_harness::line::{ConversationWatch, LineError, LineOptions, SessionLine};
+use picofleet_harness::line::{ConversationWatch, Invocations, LineError, LineOptions, SessionLine};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
-use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, Request, Signal, WorkerId};
-use picofleet_session::storage::Store;
-use picofleet_session::{Clock, ConversationId, OpenError, Session, SessionId, SessionOptions};
+use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, HostCall, Invoked, Request, Signal, WorkerId};
+use picofleet_session::storage::{StorageError, Store};
+use picofleet_session::{Clock, ConversationId, OpenError, Session, SessionId, SessionOptions, Standing};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How many hints wait for a free worker; a session's driver waits with the rest.
-const HINTS_MAX: usize = 256;
+/// How many signals wait for their worker; they are repeated until they are obeyed.
+const SIGNALS_MAX: usize = 256;
 
 /// How long a close waits for invocations to stop.
 const JOIN_MAX: Duration = Duration::from_secs(10);
@@ -77,10 +79,12 @@ struct Inner {
     options: Options,
     tasks: std::sync::Mutex<LineTasks>,
     sessions: Mutex<HashMap<SessionId, SessionLine>>,
+    /// Sessions that were open here before: their invocations run on while the session is opened again.
+    known: std::sync::Mutex<HashSet<SessionId>>,
+    dispatch: Arc<Dispatch>,
     leases: beats::Shared,
     ticking: AtomicBool,
     drivers: Mutex<JoinSet<()>>,
-    hints: mpsc::Sender<Hint>,
     signals: mpsc::Sender<(WorkerId, Signal)>,
     stop: CancellationToken,
 }
@@ -100,27 +104,36 @@ enum ServeError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Line(#[from] LineError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     #[error("the coordinator is stopping")]
     Stopping,
+    #[error("another owner has it")]
+    NotOwner,
 }
 
 impl Coordinator {
-    /// A coordinator over a store, and what it sends to workers.
+    /// A coordinator over a store, and what it sends to workers. It needs a tokio runtime.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, options: Options) -> (Self, Outgoing) {
-        let (hints, hinted) = mpsc::channel(HINTS_MAX);
-        let (signals, signalled) = mpsc::channel(HINTS_MAX);
+        let (hints, hinted) = mpsc::channel(1);
+        let (signals, signalled) = mpsc::channel(SIGNALS_MAX);
+        let stop = CancellationToken::new();
+        let dispatch = Arc::new(Dispatch::default());
+        let mut drivers = JoinSet::new();
+        drivers.spawn(Arc::clone(&dispatch).run(hints, stop.clone()));
         let inner = Inner {
             store,
             tasks: std::sync::Mutex::new(options.tasks.clone()),
             options,
             sessions: Mutex::default(),
+            known: std::sync::Mutex::default(),
+            dispatch,
             leases: beats::Shared::new(),
             ticking: AtomicBool::new(false),
-            drivers: Mutex::new(JoinSet::new()),
-            hints,
+            drivers: Mutex::new(drivers),
             signals,
-            stop: CancellationToken::new(),
+            stop,
         };
         (Self { inner: Arc::new(inner) }, Outgoing { hints: hinted, signals: signalled })
     }
@@ -201,12 +214,24 @@ impl Coordinator {
     async fn line(&self, id: SessionId) -> Result<SessionLine, ServeError> {
         let mut sessions = self.inner.sessions.lock().await;
         if let Some(line) = sessions.get(&id) {
-            return Ok(line.clone());
+            match line.session().standing() {
+                Standing::Open | Standing::Closed => return Ok(line.clone()),
+                // Whoever took it over has it; opening it again would only take it back.
+                Standing::NotOwner => return Err(ServeError::NotOwner),
+                Standing::Failed => {
+                    self.inner.dispatch.forget(id);
+                    sessions.remove(&id);
+                }
+            }
         }
         if self.inner.stop.is_cancelled() {
             return Err(ServeError::Stopping);
         }
-        let Options { clock, line, resume, .. } = self.inner.options.clone();
+        let Options { clock, mut line, resume, .. } = self.inner.options.clone();
+        if !self.known().insert(id) {
+            line.invocations = Invocations::Live;
+        }
+        let tenant = self.inner.store.session(id).await?.map(|record| record.tenant).unwrap_or_default();
         let options = line.session(SessionOptions { clock, ..SessionOptions::default() });
         let session = Session::open(&*self.inner.store, id, options).await?;
         let tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -214,10 +239,14 @@ impl Coordinator {
         if resume {
             line.resume();
         }
+        for (task, invocation, ..) in line.invocations() {
+            self.inner.leases.adopt(Invoked { session: id, task, invocation });
+        }
         sessions.insert(id, line.clone());
         let driver = driver::Driver {
             line: line.clone(),
-            hints: self.inner.hints.clone(),
+            tenant,
+            dispatch: Arc::clone(&self.inner.dispatch),
             signals: self.inner.signals.clone(),
             stop: self.inner.stop.clone(),
             sweep: self.inner.options.sweep,
@@ -232,12 +261,40 @@ impl Coordinator {
     }
 }
 
+impl Coordinator {
+    fn known(&self) -> std::sync::MutexGuard<'_, HashSet<SessionId>> {
+        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a request changes something: it is finished then, whatever becomes of its caller. Reads and waits end with the caller.
+fn finishes(request: &Request) -> bool {
+    match request {
+        Request::Reserve { .. }
+        | Request::Say { .. }
+        | Request::Progress { .. }
+        | Request::Ended { .. }
+        | Request::Finish { .. }
+        | Request::Release { .. } => true,
+        Request::Read(_) | Request::Begin { .. } | Request::Ask { .. } => false,
+        Request::Host(call) => !matches!(
+            **call,
+            HostCall::WaitSubmission { .. } | HostCall::WaitTask { .. } | HostCall::WaitIdle { .. } | HostCall::Inspect | HostCall::Resume
+        ),
+    }
+}
+
 impl LineServer for Coordinator {
     fn handle(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
             let line = self.line(session).await.map_err(|error| unavailable(session, &error))?;
             let about = beats::about(session, &request);
-            let answer = line.handle(request).await;
+            let answer = if finishes(&request) {
+                // A panic of the line's own code ends this request and nothing else.
+                tokio::spawn(async move { line.handle(request).await }).await.map_err(|_| CallError::NoAnswer(session))?
+            } else {
+                line.handle(request).await
+            };
             self.inner.leases.follow(about, &answer);
             Ok(answer)
         })
@@ -245,6 +302,14 @@ impl LineServer for Coordinator {
 
     fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>> {
         Box::pin(async move {
+            self.inner.dispatch.slots(beat.worker, beat.free as usize, beat.invocations.len(), beat.draining);
+            // Work of a session that is not open here may have been another owner's; who has it now opens it.
+            let named: BTreeSet<SessionId> = beat.invocations.iter().map(|invoked| invoked.session).collect();
+            for session in named {
+                if let Err(error) = self.line(session).await {
+                    tracing::debug!(session = %session, error = %error, "a worker names work of a session that is not to be had here");
+                }
+            }
             let lines = self.inner.sessions.lock().await.clone();
             Ok(self.inner.leases.beat(&lines, &beat))
         })

@@ -145,7 +145,14 @@ async fn take(
 ) {
     let Hint { session, task, route } = hint;
     let invocation = InvocationId::random();
-    let request = Request::Reserve { task, invocation, worker: shared.id, definition: definition(&route.0) };
+    let kind = route.kind();
+    let definition = kind.as_deref().and_then(|kind| definition(&services.registry, kind));
+    if definition.is_none() {
+        // Somebody else's: the hint waits for a worker that has the code.
+        tracing::warn!(route = route.0, "a hint for a task that this worker has no code for");
+        return;
+    }
+    let request = Request::Reserve { task, invocation, worker: shared.id, definition };
     match transport.call(session, request).await {
         Ok(Answer::Reserved(reservation)) => {
             let invoked = Invoked { session, task, invocation };

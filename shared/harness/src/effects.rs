@@ -35,10 +35,13 @@ pub(crate) use phase::PhaseRun;
 pub use pulse::{BEAT, Pulse};
 pub use slot::{Slot, Slots};
 
-/// The definition of a built-in task in this build; `None` for other kinds.
+/// The definition of a task that this worker runs; `None` for kinds that it has no code for.
 #[must_use]
-pub fn definition(kind: &str) -> Option<Definition> {
-    matches!(kind, GENERATION | TOOL).then(|| Definition { version: 1, build: String::new() })
+pub fn definition(registry: &Registry, kind: &str) -> Option<Definition> {
+    if matches!(kind, GENERATION | TOOL) {
+        return Some(Definition { version: 1, build: String::new() });
+    }
+    registry.snapshot().task(kind).map(|task| Definition { version: task.version(), build: task.build().to_owned() })
 }
 
 /// Finds models (section 8): what a provider of this process can reach.

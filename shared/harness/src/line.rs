@@ -29,10 +29,10 @@ use crate::inspection::Scheduling;
 use crate::ownership::{Lineage, Plan, Tree};
 use crate::step::Mode;
 use crate::task::{LineTask, LineTasks};
-use crate::wire::{Answer, HoldId, Refusal, Request, Signal, WorkerId};
+use crate::wire::{Answer, HoldId, Refusal, Request, Route, Signal, WorkerId};
 
 pub use definitions::LineReport;
-pub use options::LineOptions;
+pub use options::{Invocations, LineOptions};
 pub use watch::{ConversationWatch, Followed};
 
 /// Takes what a line tells its application: failures that change no outcome.
@@ -79,7 +79,8 @@ struct State {
 #[derive(Clone)]
 struct Held {
     invocation: InvocationId,
-    worker: WorkerId,
+    /// Its worker, as far as it is known: an invocation of an earlier owner names its own with its next beat.
+    worker: Option<WorkerId>,
     mode: Mode,
     /// The checkpoint that its phase began with.
     began_at: Json,
@@ -186,10 +187,14 @@ impl SessionLine {
         self.reconcile().await
     }
 
-    /// The kind of a live task.
+    /// The route of a live task: what a worker has to have registered to run it.
     #[must_use]
-    pub fn kind(&self, task: TaskId) -> Option<String> {
-        self.state().tree.live.get(&task).map(|record| record.kind.clone())
+    pub fn route(&self, task: TaskId) -> Option<Route> {
+        let state = self.state();
+        let record = state.tree.live.get(&task)?;
+        // A task that will be migrated is for workers that have the newer definition.
+        let version = state.tasks.get(&record.kind).map_or(record.version, |definition| definition.version());
+        Some(Route::of(&record.kind, version))
     }
 
     /// Invocations whose workers have to be told to stop: of tasks that somebody asked to stop (section 5.4), and all of them where the
@@ -199,7 +204,20 @@ impl SessionLine {
         let session = self.inner.session.id();
         let state = self.state();
         let held = state.held.iter().filter(|(task, held)| state.cancelled(**task, held));
-        held.map(|(task, held)| (held.worker, Signal::Cancel { session, task: *task, invocation: held.invocation })).collect()
+        let signal =
+            |(task, held): (&TaskId, &Held)| Some((held.worker?, Signal::Cancel { session, task: *task, invocation: held.invocation }));
+        held.filter_map(signal).collect()
+    }
+
+    /// The invocations that hold tasks, with the kinds and versions of these.
+    #[must_use]
+    pub fn invocations(&self) -> Vec<(TaskId, InvocationId, String, u32)> {
+        let state = self.state();
+        let held = state.held.iter().filter_map(|(task, held)| {
+            let record = state.tree.live.get(task)?;
+            Some((*task, held.invocation, record.kind.clone(), record.version))
+        });
+        held.collect()
     }
 
     fn ended(&self, task: TaskId, invocation: InvocationId) {

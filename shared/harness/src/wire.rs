@@ -10,6 +10,7 @@ use picofleet_session::{
 use serde::{Deserialize, Serialize};
 
 use crate::config::ConversationConfig;
+use crate::kinds::{COMPACTION, GENERATION, TOOL};
 use crate::step::Mode;
 use crate::submission::SubmissionDraft;
 
@@ -24,6 +25,60 @@ pub struct WorkerId(pub InvocationId);
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Route(pub String);
+
+impl Route {
+    /// The route of tasks of a kind, in the version of its definition: an old worker never takes a task that it can't run.
+    #[must_use]
+    pub fn of(kind: &str, version: u32) -> Self {
+        Self(match kind {
+            GENERATION => "generation".to_owned(),
+            COMPACTION => "compaction".to_owned(),
+            TOOL => "tool.default".to_owned(),
+            kind => format!("custom.{}.v{version}", encoded(kind)),
+        })
+    }
+
+    /// The kind of the tasks on it; `None` for text that is no route.
+    #[must_use]
+    pub fn kind(&self) -> Option<String> {
+        match self.0.as_str() {
+            "generation" => Some(GENERATION.to_owned()),
+            "compaction" => Some(COMPACTION.to_owned()),
+            tool if tool.starts_with("tool.") => Some(TOOL.to_owned()),
+            custom => custom.strip_prefix("custom.")?.rsplit_once(".v").and_then(|(kind, _)| decoded(kind)),
+        }
+    }
+}
+
+/// A name as one word of a subject: everything but letters, digits, `-` and `_` becomes `%XX`.
+fn encoded(name: &str) -> String {
+    name.bytes().fold(String::with_capacity(name.len()), |mut word, byte| {
+        if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {
+            word.push(char::from(byte));
+        } else {
+            use std::fmt::Write as _;
+            // Writing to a String does not fail.
+            let _ = write!(word, "%{byte:02X}");
+        }
+        word
+    })
+}
+
+fn decoded(word: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        if *first == b'%' {
+            let hex = std::str::from_utf8(behind.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(hex, 16).ok()?);
+            rest = behind.get(2..)?;
+        } else {
+            bytes.push(*first);
+            rest = behind;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
 
 /// That a task is ready. It carries no state: lost, doubled or late ones change nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -540,4 +595,22 @@ pub struct Point(pub Seq, pub CommitToken);
 /// Reads an optional value that is present: `null` is then a value and not the absence of one.
 pub(crate) fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(deserializer).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_names_its_kind_whatever_the_kind_is_called() {
+        for kind in [GENERATION, COMPACTION, TOOL, "checkout", "app.check out", "a%2Eb.v3", "\u{e9}"] {
+            let route = Route::of(kind, 7);
+            assert_eq!(route.kind().as_deref(), Some(kind), "{route:?}");
+            assert!(!route.0.contains(' '), "{route:?}");
+        }
+        assert_eq!(Route::of("app.x", 2).0, "custom.app%2Ex.v2");
+        for bad in ["", "custom.", "custom.a", "custom.%zz.v1", "custom.%e9.v1"] {
+            assert_eq!(Route(bad.into()).kind(), None, "{bad}");
+        }
+    }
 }

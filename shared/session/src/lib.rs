@@ -46,7 +46,7 @@ pub use record::{
     ContextEdit, ConversationOwner, ConversationOwnership, ConversationRecord, DraftHead, EditAction, EntryDraft, EntryKind, EntryRecord,
     ForkPoint, Typed,
 };
-pub use session::{Report, Session, SessionOptions, Subscription};
+pub use session::{Report, Session, SessionOptions, Standing, Subscription};
 pub use stored::StoredValue;
 pub use submission::{InputState, Settlement, SubmissionRecord, SubmissionState, SubmissionStatus, WriteState};
 pub use task::{InvocationRow, JoinPolicy, TaskCreate, TaskError, TaskOutcome, TaskOwnership, TaskRecord, TaskState, TaskStatus};

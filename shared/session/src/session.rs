@@ -65,6 +65,19 @@ struct Inner {
     ended: Mutex<Option<Ended>>,
 }
 
+/// Whether a session takes commits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It does.
+    Open,
+    /// It was closed or released.
+    Closed,
+    /// Another owner has it.
+    NotOwner,
+    /// Its storage failed in a way that leaves open what was written; it can be opened again.
+    Failed,
+}
+
 /// Whether the session takes new work.
 #[derive(Clone)]
 enum Admission {
@@ -129,6 +142,17 @@ impl Session {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.inner.options.clock
+    }
+
+    /// Whether it takes commits, and why not.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        match &*self.inner.admission() {
+            Admission::Open => Standing::Open,
+            Admission::Closed => Standing::Closed,
+            Admission::NotOwner => Standing::NotOwner,
+            Admission::Failed(_) => Standing::Failed,
+        }
     }
 
     /// Runs `change` while it holds the line, then stores what it wrote in one commit.

@@ -1,5 +1,6 @@
 //! Closures that come to nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use picofleet_harness::effects::{Fault, HoldError};

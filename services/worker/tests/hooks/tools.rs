@@ -365,9 +365,9 @@ async fn s155_a_handoff_ends_the_run_and_begins_a_context() {
 async fn s157_what_a_tool_spends_is_on_its_result_and_counted() {
     let registry = Registry::new();
     let usage = Usage { input: 3, output: 4, total_tokens: 7, ..Usage::default() };
-    let spent = usage.clone();
+    let spent = usage;
     let spends = tool("echo", move |_, _| {
-        let usage = Some(spent.clone());
+        let usage = Some(spent);
         async move { Ok(ToolResult { usage, ..ToolResult::text("ok") }) }
     });
     registry.tool(spends).unwrap();

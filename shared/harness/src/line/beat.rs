@@ -23,6 +23,7 @@ impl SessionLine {
                 gone.push(*invocation);
                 continue;
             };
+            held.worker = Some(worker);
             held.heard = true;
             // It is alive after all: nobody has taken the task over.
             held.expired = false;

@@ -113,7 +113,7 @@ impl SessionLine {
     pub(super) fn hands_over(&self, record: &TaskRecord, held: &Held) -> bool {
         let (current, takes) = {
             let state = self.state();
-            if state.draining.contains(&held.worker) {
+            if held.worker.is_some_and(|worker| state.draining.contains(&worker)) {
                 return true;
             }
             let current = state.tasks.get(&record.kind);

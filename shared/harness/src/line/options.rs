@@ -8,6 +8,16 @@ use picofleet_session::{ConversationCreated, SessionOptions};
 use crate::registry::{AppSetups, Registry};
 use crate::setup::{BuiltInSetup, ToolCatalogue};
 
+/// What an opening takes the invocations of an earlier owner for (`design.md` 6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Invocations {
+    /// Their process is gone: their tasks are `pending` again. Embedded, an invocation belongs to its process.
+    #[default]
+    Ended,
+    /// They may live on elsewhere: they keep their tasks until their leases are over.
+    Live,
+}
+
 /// How a line works.
 #[derive(Clone)]
 pub struct LineOptions {
@@ -17,13 +27,21 @@ pub struct LineOptions {
     pub catalogue: Arc<dyn ToolCatalogue>,
     /// Setups of new conversations behind the built-in one.
     pub setups: Vec<Arc<dyn ConversationCreated>>,
+    /// What an opening takes the running invocations of an earlier owner for.
+    pub invocations: Invocations,
     /// Takes what the line reports.
     pub on_report: Option<super::OnReport>,
 }
 
 impl Default for LineOptions {
     fn default() -> Self {
-        Self { hold: Duration::from_millis(500), catalogue: Arc::new(()), setups: Vec::new(), on_report: None }
+        Self {
+            hold: Duration::from_millis(500),
+            catalogue: Arc::new(()),
+            setups: Vec::new(),
+            invocations: Invocations::Ended,
+            on_report: None,
+        }
     }
 }
 

@@ -1,14 +1,15 @@
 //! What an opening does, and filling in what the tree does not know.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use picofleet_session::storage::{PAGE_MAX, StorageError, TaskFilter, TaskQuery};
 use picofleet_session::{
     CommitError, ConversationId, InvocationRow, Json, ROOT_CONVERSATION_ID, TaskId, TaskOutcome, TaskRecord, TaskState,
 };
 
-use super::{LineError, SessionLine};
+use super::{Held, Invocations, LineError, SessionLine};
 use crate::ownership::{Lineage, Tree};
+use crate::step::Mode;
 use crate::wire::{Answer, Next};
 
 impl SessionLine {
@@ -25,11 +26,18 @@ impl SessionLine {
                 break;
             }
         }
-        let running: Vec<TaskRecord> = live.iter().filter(|task| matches!(task.state, TaskState::Running { .. })).cloned().collect();
-        let lost = self.lost(&live).await?;
+        let (held, live_on) = match self.inner.options.invocations {
+            Invocations::Ended => (BTreeMap::new(), BTreeSet::new()),
+            Invocations::Live => self.living(&live).await?,
+        };
+        let gone = |task: &&TaskRecord| matches!(task.state, TaskState::Running { .. }) && !live_on.contains(&task.id);
+        let running: Vec<TaskRecord> = live.iter().filter(gone).cloned().collect();
+        let mut lost = self.lost(&live).await?;
+        lost.retain(|task| !live_on.contains(task));
         {
             let mut state = self.state();
             state.lost = lost;
+            state.held = held;
             for task in live {
                 state.tree.lineage.insert(task.id, Lineage::of(&task));
                 state.tree.live.insert(task.id, task);
@@ -47,6 +55,44 @@ impl SessionLine {
                 .await?;
         }
         self.finish_drained().await
+    }
+
+    /// The invocations that may live on under this owner, as their stored rows have them: the last saying is answered again, and the next
+    /// one is taken (`protocol.md` 3). Whether one runs phases or an abort handler is not stored: it is taken for a run, so that nothing
+    /// commits behind a mark; an abort handler is then started anew.
+    async fn living(&self, live: &[TaskRecord]) -> Result<(BTreeMap<TaskId, Held>, BTreeSet<TaskId>), LineError> {
+        let mut held = BTreeMap::new();
+        for task in live {
+            let TaskState::Running { checkpoint } = &task.state else { continue };
+            let definition = self.state().tasks.get(&task.kind).filter(|definition| definition.version() == task.version).cloned();
+            let (Some(definition), Some(row)) = (definition, self.session().store().invocation(task.id).await?) else { continue };
+            if ended_in_order(&row) {
+                continue;
+            }
+            let answer: Option<Answer> = row.answer.as_ref().and_then(|answer| answer.to().ok());
+            let began_at = match &answer {
+                Some(Answer::Said { next: Some(Next::Continue(record)), .. }) => crate::task::checkpoint(record).cloned(),
+                None if row.number == 0 => Some(checkpoint.clone()),
+                // The phase has said something since it began: its progress was judged by the owner before.
+                _ => None,
+            };
+            let last = row.digest.clone().zip(answer);
+            let entry = Held {
+                invocation: row.invocation,
+                worker: None,
+                mode: Mode::Run,
+                began_at: began_at.unwrap_or(Json::null()),
+                number: row.number,
+                last,
+                definition,
+                reported: None,
+                heard: row.number > 0,
+                expired: false,
+            };
+            held.insert(task.id, entry);
+        }
+        let tasks = held.keys().copied().collect();
+        Ok((held, tasks))
     }
 
     /// The tasks whose invocation died with its process: those left running, and those given back by an opening which nobody reserved

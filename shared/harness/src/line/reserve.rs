@@ -42,7 +42,7 @@ impl SessionLine {
                 // Taken on the line: from here on no other reservation finds the task ready.
                 let held = Held {
                     invocation,
-                    worker,
+                    worker: Some(worker),
                     mode,
                     began_at,
                     number: 0,
