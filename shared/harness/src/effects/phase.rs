@@ -56,14 +56,14 @@ impl PhaseRun {
         if scope.conversation == self.conversation() {
             return Ok(true);
         }
-        Ok(owners::of(&self.invocation, self.conversation()).await?.contains(&scope.conversation))
+        Ok(scope.subtree && owners::of(&self.invocation, self.conversation()).await?.contains(&scope.conversation))
     }
 
     /// Asks one handler; a panic is an ordinary error. `Err` ends the phase: errors propagate once the invocation is over.
     pub(super) async fn ask<T>(&self, asked: impl Future<Output = Result<T, HookError>>) -> Result<Result<T, HookError>, Fault> {
         let answer = AssertUnwindSafe(asked).catch_unwind().await.unwrap_or_else(|panic| Err(HookError::panicked(&*panic)));
         match answer {
-            
+            Err(error) if self.over(&error) => Err(Fault::Ended),
             answer => Ok(answer),
         }
     }

@@ -144,7 +144,7 @@ async fn execute(run: &PhaseRun, record: &TaskRecord, tool: &SharedTool, call: &
     };
     let settled = settle(result, &shown, tool.spec().output, duration_ms);
     let next = run.invocation.decide_last(DECISION_VERSION, &Decision::Settled(Box::new(settled))).await?;
-    drop(promises);
+    promises.kept();
     Ok(next)
 }
 
