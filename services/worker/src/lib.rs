@@ -15,9 +15,9 @@ use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Answer, Hint, Invoked, Request, Signal, WorkerId};
 use picofleet_session::InvocationId;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// How a worker works.
 #[derive(Clone)]
@@ -77,12 +77,15 @@ impl Worker {
     /// Takes hints while slots are free, until `stop` fires or no hints come any more. Then it drains: what runs hands over at its next
     /// phase boundary, and is stopped where it is once the grace is over.
     pub async fn run(self, mut hints: mpsc::Receiver<Hint>, signals: mpsc::Receiver<(WorkerId, Signal)>, stop: CancellationToken) {
-        let obeying = tokio::spawn(obey(Arc::clone(&self.shared), signals));
-        let beating = tokio::spawn(beats::beat(Arc::clone(&self.transport), Arc::clone(&self.shared)));
+        // Both end with this future, however it ends; so does what runs.
+        let mut beside = JoinSet::new();
+        beside.spawn(obey(Arc::clone(&self.shared), signals));
+        beside.spawn(beats::beat(Arc::clone(&self.transport), Arc::clone(&self.shared)));
         let slots = Slots::new(self.options.slots);
-        let running = TaskTracker::new();
+        let mut running = JoinSet::new();
         let cancel = CancellationToken::new();
         loop {
+            while running.try_join_next().is_some() {}
             let slot = tokio::select! {
                 () = stop.cancelled() => break,
                 slot = slots.take() => slot,
@@ -101,17 +104,18 @@ impl Worker {
                 (cancel.child_token(), slot),
             ));
         }
-        running.close();
         self.shared.draining.store(true, Ordering::Release);
         self.shared.pulse.kick();
-        let drained = tokio::time::timeout(self.options.grace, running.wait()).await;
+        let drained = tokio::time::timeout(self.options.grace, joined(&mut running)).await;
         if drained.is_err() {
             cancel.cancel();
-            running.wait().await;
+            joined(&mut running).await;
         }
-        obeying.abort();
-        beating.abort();
     }
+}
+
+async fn joined(running: &mut JoinSet<()>) {
+    while running.join_next().await.is_some() {}
 }
 
 impl Shared {

@@ -10,10 +10,12 @@ use picofleet_session::{ConversationId, SessionId, TaskId};
 use crate::checker::Checker;
 
 mod model;
+mod tasks;
 mod tools;
 
 pub use model::{SimModels, model_ref};
-pub use tools::registry;
+pub use tasks::{Job, JobInput};
+pub use tools::{TOOLS, registry};
 
 /// The outside. Clones are one.
 #[derive(Clone)]
@@ -120,11 +122,17 @@ impl World {
                     Some(index) => {
                         open.remove(index);
                     }
-                    None => self.checker.broken(format!("a request has a result for {:?}, which nobody called or which has one", result.tool_call_id)),
+                    None => self
+                        .checker
+                        .broken(format!("a request has a result for {:?}, which nobody called or which has one", result.tool_call_id)),
                 },
                 Message::Assistant(message) => {
                     self.all_answered(&open);
-                    open = message.content.iter().filter_map(|block| if let AssistantBlock::ToolCall(call) = block { Some(call.id.clone()) } else { None }).collect();
+                    open = message
+                        .content
+                        .iter()
+                        .filter_map(|block| if let AssistantBlock::ToolCall(call) = block { Some(call.id.clone()) } else { None })
+                        .collect();
                 }
                 Message::User(_) | Message::System(_) => {
                     self.all_answered(&open);

@@ -140,7 +140,11 @@ impl Model {
             all.map(|(name, usage)| (name.clone(), usage.total_tokens)).collect()
         };
         if tokens(&usage) != tokens(&sum) {
-            found.push(format!("the usage of conversation {conversation} is {:?}, its entries sum up to {:?}", tokens(&usage), tokens(&sum)));
+            found.push(format!(
+                "the usage of conversation {conversation} is {:?}, its entries sum up to {:?}",
+                tokens(&usage),
+                tokens(&sum)
+            ));
         }
     }
 

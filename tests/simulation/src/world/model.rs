@@ -66,6 +66,9 @@ impl SimProvider {
         }
         let last_user = context.messages.iter().rposition(|message| matches!(message, Message::User(_))).unwrap_or(0);
         let rounds = context.messages[last_user..].iter().filter(|message| matches!(message, Message::Assistant(_))).count();
+        // A question of a subagent is answered at once, so that they do not nest without end.
+        let asked = matches!(context.messages.get(last_user), Some(Message::User(user)) if Json::from_serde(&user.content).is_ok_and(|text| text.to_string().contains("question")));
+        let rounds = if asked { rounds + ROUNDS_MAX - 1 } else { rounds };
         if rounds < ROUNDS_MAX && world.once_in(2) {
             let calls = 1 + world.below(3);
             let content = (0..calls).map(|_| AssistantBlock::ToolCall(self.call())).collect();
@@ -77,7 +80,7 @@ impl SimProvider {
     }
 
     fn call(&self) -> ToolCall {
-        const TOOLS: [&str; 9] = ["safe", "unsafe", "unsafe", "slow", "fail", "alone", "end", "hand", "ghost"];
+        const TOOLS: [&str; 11] = ["safe", "unsafe", "unsafe", "slow", "fail", "alone", "end", "hand", "ghost", "fan", "ask"];
         let world = &self.0;
         let name = TOOLS[usize::try_from(world.below(TOOLS.len() as u64)).unwrap_or(0)];
         let mut call = ToolCall { id: format!("call-{}", world.below(u64::MAX)), name: name.into(), ..empty_call() };
@@ -89,12 +92,25 @@ impl SimProvider {
 }
 
 fn empty_call() -> ToolCall {
-    ToolCall { id: String::new(), name: String::new(), arguments: Json::object([("n", Json::from(1))]), thought_signature: None }
+    ToolCall {
+        id: String::new(),
+        name: String::new(),
+        arguments: Json::object([("n", Json::from(1))]),
+        thought_signature: None,
+        namespace: None,
+        arguments_error: None,
+    }
 }
 
 /// The events of an answer, each behind its pause.
 fn events(message: AssistantMessage) -> Vec<StreamEvent> {
-    let start = AssistantMessage { content: Vec::new(), usage: Usage::default(), stop_reason: StopReason::Pending, error_message: None, ..message.clone() };
+    let start = AssistantMessage {
+        content: Vec::new(),
+        usage: Usage::default(),
+        stop_reason: StopReason::Pending,
+        error_message: None,
+        ..message.clone()
+    };
     let mut events = vec![StreamEvent::Start { message: Box::new(start) }];
     for (index, block) in message.content.iter().enumerate() {
         match block {
