@@ -9,6 +9,7 @@ use picofleet_harness::wire::{Route, Signal, WorkerId};
 use picofleet_session::storage::Tenant;
 use picofleet_session::{Clock, Standing};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backlog::SessionTasks;
@@ -16,6 +17,9 @@ use crate::dispatch::Dispatch;
 
 /// How often a worker is told to stop an invocation until it says that it ended (`protocol.md` 4).
 pub(crate) const SIGNAL_PAUSE: Duration = Duration::from_millis(300);
+
+/// An opening that has lived for so long was not the one that kills its owner (`protocol.md` 4).
+const SURVIVED: Duration = Duration::from_secs(10);
 
 pub(crate) struct Driver {
     pub(crate) line: SessionLine,
@@ -31,7 +35,20 @@ impl Driver {
     pub(crate) async fn run(self) {
         let changed = self.line.changed();
         let session = self.line.session().id();
+        let mut resend = Instant::now() + self.sweep;
+        let mut survived = Some(Instant::now() + SURVIVED);
         loop {
+            if survived.is_some_and(|at| Instant::now() >= at) {
+                survived = None;
+                if let Err(error) = self.line.session().survived().await {
+                    tracing::debug!(session = %session, error = %error, "the count of opens was not cleared");
+                }
+            }
+            // A hint may be lost: what is still ready is hinted again, however busy the session is.
+            if Instant::now() >= resend {
+                self.dispatch.resend(session);
+                resend = Instant::now() + self.sweep;
+            }
             let notified = changed.notified();
             tokio::pin!(notified);
             // Registered before the plan, so that a commit meanwhile is not missed.
@@ -58,8 +75,8 @@ impl Driver {
                 biased;
                 () = self.stop.cancelled() => return,
                 () = notified => {}
-                // A hint may be lost: what is still ready is hinted again.
-                () = tokio::time::sleep(pause) => self.dispatch.resend(session),
+                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep_until(resend) => {}
             }
         }
     }

@@ -15,7 +15,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dispatch::Dispatch;
-use futures::future::BoxFuture;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Either};
 use picofleet_fleet::LineServer;
 use picofleet_harness::line::{ConversationWatch, Invocations, LineError, LineOptions, SessionLine};
 use picofleet_harness::task::LineTasks;
@@ -84,6 +85,7 @@ struct Inner {
     dispatch: Arc<Dispatch>,
     leases: beats::Shared,
     ticking: AtomicBool,
+    sealed: AtomicBool,
     drivers: Mutex<JoinSet<()>>,
     signals: mpsc::Sender<(WorkerId, Signal)>,
     stop: CancellationToken,
@@ -131,6 +133,7 @@ impl Coordinator {
             dispatch,
             leases: beats::Shared::new(),
             ticking: AtomicBool::new(false),
+            sealed: AtomicBool::new(false),
             drivers: Mutex::new(drivers),
             signals,
             stop,
@@ -161,6 +164,12 @@ impl Coordinator {
         for line in self.inner.sessions.lock().await.values() {
             line.set_tasks(tasks.clone());
         }
+    }
+
+    /// Opens no session any more: somebody else may own them now (`protocol.md` 4). Lines that are open go on until their commits are
+    /// refused.
+    pub fn seal(&self) {
+        self.inner.sealed.store(true, Ordering::Release);
     }
 
     /// Follows a conversation of a session.
@@ -227,6 +236,9 @@ impl Coordinator {
         if self.inner.stop.is_cancelled() {
             return Err(ServeError::Stopping);
         }
+        if self.inner.sealed.load(Ordering::Acquire) {
+            return Err(ServeError::NotOwner);
+        }
         let Options { clock, mut line, resume, .. } = self.inner.options.clone();
         if !self.known().insert(id) {
             line.invocations = Invocations::Live;
@@ -289,13 +301,19 @@ impl LineServer for Coordinator {
         Box::pin(async move {
             let line = self.line(session).await.map_err(|error| unavailable(session, &error))?;
             let about = beats::about(session, &request);
-            let answer = if finishes(&request) {
-                // A panic of the line's own code ends this request and nothing else.
-                tokio::spawn(async move { line.handle(request).await }).await.map_err(|_| CallError::NoAnswer(session))?
-            } else {
-                line.handle(request).await
+            let handled = {
+                let inner = Arc::clone(&self.inner);
+                let ends = finishes(&request);
+                let handling = async move {
+                    let answer = line.handle(request).await;
+                    // A lease begins with the answer, whether or not somebody still waits for it.
+                    inner.leases.follow(about, &answer);
+                    answer
+                };
+                if ends { Either::Left(tokio::spawn(handling)) } else { Either::Right(handling.map(Ok)) }
             };
-            self.inner.leases.follow(about, &answer);
+            // A panic of the line's own code ends this request and nothing else.
+            let answer = handled.await.map_err(|_| CallError::NoAnswer(session))?;
             Ok(answer)
         })
     }

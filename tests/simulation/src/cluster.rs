@@ -46,6 +46,7 @@ struct RunningWorker {
 }
 
 struct RunningCoordinator {
+    coordinator: Coordinator,
     killed: CancellationToken,
     parts: Vec<JoinHandle<()>>,
 }
@@ -102,18 +103,24 @@ impl Cluster {
         });
         self.network.set(Some(Reached { coordinator: coordinator.clone(), killed: killed.clone() }));
         // The owner of a partition opens its sessions; here there is one.
-        let (world, opened) = (self.world.clone(), coordinator);
-        let stop = killed.clone();
+        let (world, opened) = (self.world.clone(), coordinator.clone());
+        let (stop, store) = (killed.clone(), Arc::clone(&self.store));
         let open = tokio::spawn(async move {
             loop {
                 let resumed = tokio::select! {
                     () = stop.cancelled() => return,
                     resumed = opened.resume(world.session) => resumed,
                 };
-                match resumed {
-                    // Somebody took it over.
-                    Err(error) if error.to_string().contains("another owner") => return,
-                    _ => {}
+                if let Err(error) = resumed {
+                    let error = error.to_string();
+                    if error.contains("another owner") {
+                        return;
+                    }
+                    if error.contains("quarantined") {
+                        // What an operator does who has looked at it.
+                        world.count("quarantine cleared");
+                        let _ = store.set_quarantined(world.session, false).await;
+                    }
                 }
                 tokio::select! {
                     () = stop.cancelled() => return,
@@ -121,7 +128,7 @@ impl Cluster {
                 }
             }
         });
-        self.coordinator = Some(RunningCoordinator { killed, parts: vec![carry_hints, carry_signals, open] });
+        self.coordinator = Some(RunningCoordinator { coordinator, killed, parts: vec![carry_hints, carry_signals, open] });
     }
 
     /// Kills the coordinator where it is: nothing of it answers or decides any more. What it sent to storage lands.
@@ -139,6 +146,10 @@ impl Cluster {
     /// A second coordinator takes the sessions while the first lives on and does not know.
     pub async fn take_over(&mut self) {
         let before = self.coordinator.take();
+        // Its lease is over: it opens nothing any more. What it has open it takes for its own until a commit is refused.
+        if let Some(before) = &before {
+            before.coordinator.seal();
+        }
         self.start_coordinator().await;
         self.world.count("coordinator taken over");
         if let Some(before) = before {

@@ -197,7 +197,9 @@ async fn settle(world: &World, cluster: &mut Cluster, host: &Side) {
         if Instant::now() > end {
             let tasks: Vec<String> =
                 live.iter().map(|task| format!("{} {} {:?} marked {}", task.id, task.kind, task.state, task.abort_requested)).collect();
-            world.checker.broken(format!("{} tasks never came to rest: {tasks:?}", live.len()));
+            let inspected = host.call(world.session, Request::Host(Box::new(HostCall::Inspect))).await;
+            let seen = format!("{} workers, embedded {}, {inspected:?}", cluster.workers(), cluster.is_embedded());
+            world.checker.broken(format!("{} tasks never came to rest: {tasks:?}; {seen}", live.len()));
             return;
         }
         for task in live.iter().filter(|task| task.restarts >= 5) {

@@ -4,12 +4,15 @@ use std::error::Error;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
+use tokio::sync::OwnedMutexGuard;
 
 use super::{
     Admission, Arc, AssertUnwindSafe, CloseError, Head, Inner, Ordering, PoisonError, ReadError, Session, SessionFailed, StorageError,
     WatchEnd, catch_unwind,
 };
 use crate::CommitToken;
+use crate::error::CommitError;
+use crate::line::Line;
 use crate::storage::{Batch, Commit};
 
 /// The end that was asked for: all who ask wait for the same one.
@@ -42,6 +45,20 @@ impl Ending {
 }
 
 impl Session {
+    /// Says that opening the session did not kill its owner, which has lived for a while since: opens without a commit in between are
+    /// counted, and three quarantine the session (`protocol.md` 4). Commits nothing where the count is low.
+    ///
+    /// # Errors
+    /// As [`Session::commit`].
+    pub async fn survived(&self) -> Result<(), CommitError> {
+        let line = self.inner.line().await.map_err(CommitError::from)?;
+        if line.head.opens < OPENS_CLEARED {
+            return Ok(());
+        }
+        let cleared = tokio::spawn(Arc::clone(&self.inner).clear_living(line)).await;
+        cleared.unwrap_or_else(|stopped| Err(self.inner.fail(StorageError::failed("clear the count of opens", stopped)).into()))
+    }
+
     /// Closes: takes no new work, ends watches, lets the admitted commit settle, gives the line back. Once it has begun, a task finishes
     /// it, whatever the caller does; whoever closes later waits for the same end.
     ///
@@ -123,6 +140,25 @@ impl Inner {
             // Somebody else has the line already: their opening counts, not this one's.
             Ok(_) | Err(StorageError::Fenced { .. } | StorageError::Closed) => Ok(()),
             Err(error) => Err(CloseError::Storage(error)),
+        }
+    }
+
+    /// An empty commit where opens without a commit have added up.
+    async fn clear_living(self: Arc<Self>, mut line: OwnedMutexGuard<Line>) -> Result<(), CommitError> {
+        let (head, next_id) = (line.head, line.next_id());
+        let commit = Commit { token: CommitToken::random(), at: self.options.clock.now(), next_id, writes: Vec::new() };
+        let batch = Batch { expect: (head.seq, head.token), commits: vec![commit] };
+        match self.store.commit(batch).await {
+            Ok(head) => {
+                line.head = head;
+                Ok(())
+            }
+            Err(StorageError::Rejected(rejected)) => Err(rejected.into()),
+            Err(error @ StorageError::Fenced { .. }) => {
+                self.lose(error);
+                Err(CommitError::NotOwner)
+            }
+            Err(error) => Err(self.fail(error).into()),
         }
     }
 
