@@ -13,11 +13,23 @@ use crate::inspection::Scheduling;
 use crate::ownership::Plan;
 use crate::task::{NextState, checkpoint};
 
+/// How many rounds of decisions follow from one another: as deep as ownership trees are, and far more.
+const ROUNDS_MAX: u32 = 256;
+
 impl SessionLine {
     /// Stores what the scheduler decides until nothing is left of it, and answers what may be reserved. A line that is paused or closing
     /// decides nothing.
     pub(super) async fn reconcile(&self) -> Result<Plan, LineError> {
+        let mut rounds = 0_u32;
         loop {
+            rounds += 1;
+            if rounds > ROUNDS_MAX {
+                // What is decided here changes nothing: somebody else has the session, and its records are newer than what this line
+                // knows. An empty commit finds that out.
+                self.session().assert_owner().await?;
+                tracing::error!(session = %self.session().id(), "the plan of a session decides the same again and again");
+                return Ok(Plan::default());
+            }
             if self.scheduling() != Scheduling::Running {
                 return Ok(Plan::default());
             }

@@ -55,8 +55,21 @@ impl Session {
         if line.head.opens < OPENS_CLEARED {
             return Ok(());
         }
+        self.commit_nothing(line).await
+    }
+
+    /// Makes sure that nobody else has the session: an empty commit finds its place, or the session ends for this owner. Reads can't tell.
+    ///
+    /// # Errors
+    /// As [`Session::commit`].
+    pub async fn assert_owner(&self) -> Result<(), CommitError> {
+        let line = self.inner.line().await.map_err(CommitError::from)?;
+        self.commit_nothing(line).await
+    }
+
+    async fn commit_nothing(&self, line: OwnedMutexGuard<Line>) -> Result<(), CommitError> {
         let cleared = tokio::spawn(Arc::clone(&self.inner).clear_living(line)).await;
-        cleared.unwrap_or_else(|stopped| Err(self.inner.fail(StorageError::failed("clear the count of opens", stopped)).into()))
+        cleared.unwrap_or_else(|stopped| Err(self.inner.fail(StorageError::failed("commit nothing", stopped)).into()))
     }
 
     /// Closes: takes no new work, ends watches, lets the admitted commit settle, gives the line back. Once it has begun, a task finishes
