@@ -7,6 +7,7 @@ pub mod config;
 pub mod effects;
 pub mod frame;
 pub mod generation;
+pub mod guard;
 pub mod hooks;
 pub mod host;
 pub mod inbox;

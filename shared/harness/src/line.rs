@@ -22,14 +22,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use picofleet_session::{CommitError, InvocationId, Json, Millis, Publication, ReadError, Session, Subscription, TaskId, TaskState};
+use picofleet_session::{CommitError, InvocationId, InvocationRow, Json, Millis, Publication, ReadError, Session, Subscription, TaskId, TaskState};
 use tokio::sync::Notify;
 
 use crate::inspection::Scheduling;
 use crate::ownership::{Lineage, Plan, Tree};
 use crate::step::Mode;
 use crate::task::{LineTask, LineTasks};
-use crate::wire::{Answer, HoldId, Refusal, Request, Route, Signal, WorkerId};
+use crate::wire::{Answer, HoldId, Next, Refusal, Request, Route, Signal, WorkerId};
 
 pub use definitions::LineReport;
 pub use options::{Invocations, LineOptions};
@@ -278,6 +278,9 @@ impl State {
         for conversation in &publication.conversations {
             self.tree.conversation_owners.insert(conversation.id, conversation.owner.map(|owner| owner.task_id));
         }
+        for row in &publication.invocations {
+            self.said(row);
+        }
         for task in &publication.tasks {
             self.tree.lineage.insert(task.id, Lineage::of(task));
             if let TaskState::Terminal { outcome } = &task.state {
@@ -293,6 +296,19 @@ impl State {
             }
         }
         self.forget();
+    }
+
+    /// Takes over what an invocation said, with the commit of it: a repetition that already waits for the line finds it.
+    fn said(&mut self, row: &InvocationRow) {
+        let Some(held) = self.held.get_mut(&row.task_id).filter(|held| held.invocation == row.invocation && held.number < row.number) else {
+            return;
+        };
+        let answer: Option<Answer> = row.answer.as_ref().and_then(|answer| answer.to().ok());
+        if let Some(Answer::Said { next: Some(Next::Continue(record)), .. }) = &answer {
+            held.began_at = crate::task::checkpoint(record).cloned().unwrap_or(Json::null());
+        }
+        held.number = row.number;
+        held.last = row.digest.clone().zip(answer);
     }
 
     /// Drops what no live task needs any more, so that memory follows the live work and not the history.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use picofleet_coordinator::{Coordinator, Options};
 use picofleet_harness::effects::Services;
+use picofleet_harness::guard::Guards;
 use picofleet_harness::line::{Invocations, LineOptions};
 use picofleet_harness::registry::Registry;
 use picofleet_harness::task::LineTasks;
@@ -31,6 +32,7 @@ pub struct Cluster {
     registry: Registry,
     /// One process: coordinator and worker live and die together.
     embedded: bool,
+    guards: Guards,
     hints: mpsc::Sender<Hint>,
     hinted: Arc<tokio::sync::Mutex<mpsc::Receiver<Hint>>>,
     signals: broadcast::Sender<(WorkerId, Signal)>,
@@ -54,11 +56,11 @@ struct RunningCoordinator {
 impl Cluster {
     /// Processes over a store, none running yet.
     #[must_use]
-    pub fn new(world: World, network: Network, store: Arc<dyn Store>, clock: Clock, registry: Registry, embedded: bool) -> Self {
+    pub fn new(world: World, network: Network, store: Arc<dyn Store>, clock: Clock, registry: Registry, embedded: bool, guards: Guards) -> Self {
         let (hints, hinted) = mpsc::channel(ON_THE_WAY);
         let hinted = Arc::new(tokio::sync::Mutex::new(hinted));
         let (signals, _) = broadcast::channel(ON_THE_WAY);
-        Self { world, network, store, clock, registry, embedded, hints, hinted, signals, workers: Vec::new(), coordinator: None }
+        Self { world, network, store, clock, registry, embedded, guards, hints, hinted, signals, workers: Vec::new(), coordinator: None }
     }
 
     /// How many workers there are.
@@ -70,7 +72,7 @@ impl Cluster {
     /// Starts a coordinator, which messages reach from now on. One that runs already does not know.
     pub async fn start_coordinator(&mut self) {
         let invocations = if self.embedded { Invocations::Ended } else { Invocations::Live };
-        let line = LineOptions { invocations, ..LineOptions::of(&self.registry) };
+        let line = LineOptions { invocations, guards: self.guards.clone(), ..LineOptions::of(&self.registry) };
         let options = Options { clock: self.clock.clone(), tasks: LineTasks::of(&self.registry), line, ..Options::new() };
         let (coordinator, mut outgoing) = Coordinator::new(Arc::clone(&self.store), options);
         let killed = CancellationToken::new();

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use picofleet_harness::config::{ConversationConfig, RetryPolicy};
+pub use picofleet_harness::guard::Guard;
+use picofleet_harness::guard::Guards;
 use picofleet_harness::transport::Transport as _;
 use picofleet_harness::wire::{Answer, HostCall, Request};
 use picofleet_session::storage::{Rejection, SessionCreate, Store as _};
@@ -41,24 +43,27 @@ pub struct Report {
     pub commits: u64,
     /// How often things happened.
     pub counts: BTreeMap<&'static str, u64>,
+    /// How often each guard of the line stopped something.
+    pub guards: BTreeMap<&'static str, u64>,
     /// What was broken.
     pub violations: Vec<String>,
 }
 
-/// Runs one seed on a runtime of its own.
+/// Runs one seed on a runtime of its own, where it is asked for without a guard of the line.
 ///
 /// # Errors
 /// That the runtime can't be made.
-pub fn run(seed: u64) -> std::io::Result<Report> {
+pub fn run(seed: u64, without: Option<Guard>) -> std::io::Result<Report> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
-    let report = runtime.block_on(simulate(seed));
+    let report = runtime.block_on(simulate(seed, without));
     // What a killed process left behind is dropped with its runtime.
     runtime.shutdown_background();
     Ok(report)
 }
 
-async fn simulate(seed: u64) -> Report {
+async fn simulate(seed: u64, without: Option<Guard>) -> Report {
     let checker = Checker::default();
+    let guards = without.map_or_else(Guards::default, Guards::without);
     let session = SessionId::random();
     let world = World::new(seed, session, checker.clone());
     let began = Instant::now();
@@ -78,7 +83,7 @@ async fn simulate(seed: u64) -> Report {
         }
     };
     let embedded = world.once_in(4);
-    let mut cluster = Cluster::new(world.clone(), network.clone(), store, clock, registry, embedded);
+    let mut cluster = Cluster::new(world.clone(), network.clone(), store, clock, registry, embedded, guards.clone());
     cluster.start_coordinator().await;
     for _ in 0..if embedded { 1 } else { 3 } {
         cluster.start_worker();
@@ -92,11 +97,13 @@ async fn simulate(seed: u64) -> Report {
     }
     world.calm();
     settle(&world, &mut cluster, &host).await;
-    report(seed, &world, &checker)
+    let mut report = report(seed, &world, &checker);
+    report.guards = Guard::ALL.iter().map(|guard| (guard.name(), guards.fired(*guard))).collect();
+    report
 }
 
 fn report(seed: u64, world: &World, checker: &Checker) -> Report {
-    Report { seed, commits: checker.commits(), counts: world.counts(), violations: checker.violations() }
+    Report { seed, commits: checker.commits(), counts: world.counts(), guards: BTreeMap::new(), violations: checker.violations() }
 }
 
 /// The root conversation with its model. Repeated until it is done.

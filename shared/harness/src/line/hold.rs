@@ -230,6 +230,7 @@ impl SessionLine {
             }
             (Err(Lost::Expired | Lost::Released), _) => GONE,
             (Err(Lost::Rollback(Rollback::Refused(refusal))), _) => Answer::Refused(refusal),
+            (Err(Lost::Rollback(Rollback::Answered(answer))), _) => answer,
             (Err(Lost::Rollback(Rollback::Failed(error))), Some((task, invocation))) if begun => {
                 self.failed_saying(task, invocation, error, false).await.unwrap_or_else(|error| refused(&error))
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use picofleet_session::{ConversationCreated, SessionOptions};
 
+use crate::guard::Guards;
 use crate::registry::{AppSetups, Registry};
 use crate::setup::{BuiltInSetup, ToolCatalogue};
 
@@ -29,6 +30,8 @@ pub struct LineOptions {
     pub setups: Vec<Arc<dyn ConversationCreated>>,
     /// What an opening takes the running invocations of an earlier owner for.
     pub invocations: Invocations,
+    /// Counts what the line refuses.
+    pub guards: Guards,
     /// Takes what the line reports.
     pub on_report: Option<super::OnReport>,
 }
@@ -40,6 +43,7 @@ impl Default for LineOptions {
             catalogue: Arc::new(()),
             setups: Vec::new(),
             invocations: Invocations::Ended,
+            guards: Guards::default(),
             on_report: None,
         }
     }

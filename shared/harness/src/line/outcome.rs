@@ -4,6 +4,7 @@ use picofleet_session::{CommitError, Json, TaskError, TaskOutcome, TaskRecord, T
 
 use super::{LineError, SessionLine};
 use crate::generation::salvage;
+use crate::guard::Guard;
 use crate::kinds::{GENERATION, TOOL, reason};
 use crate::live::{LIVE, SlotStatus};
 use crate::ownership::{Lineage, Tree};
@@ -14,7 +15,7 @@ impl SessionLine {
     pub(super) async fn end_task(&self, tx: &Tx, record: TaskRecord, outcome: TaskOutcome) -> Result<TaskRecord, TxError> {
         let candidate = self.candidate_tree(tx).await?;
         let held = !candidate.owned_work(record.id).is_empty();
-        if held {
+        if self.inner.options.guards.stops(Guard::OwnedWork, held) {
             let record = TaskRecord { state: TaskState::Completing { outcome }, memos: None, ..record };
             tx.put_task(record.clone()).await?;
             return Ok(record);

@@ -9,6 +9,7 @@ use super::definitions::{Fit, LineReport};
 use super::outcome::finish;
 use super::schedule::ended;
 use super::{LineError, RESTART_LIMIT, SessionLine};
+use crate::guard::Guard;
 use crate::inspection::Scheduling;
 use crate::ownership::Plan;
 use crate::task::{NextState, checkpoint};
@@ -54,7 +55,12 @@ impl SessionLine {
     /// What the ownership tree alone says.
     pub(super) fn tree_plan(&self) -> Plan {
         let state = self.state();
-        state.tree.plan(&state.invoked(), self.now())
+        let mut plan = state.tree.plan(&state.invoked(), self.now());
+        if !plan.marks.is_empty() && !self.inner.options.guards.stops(Guard::Cascade, true) {
+            // Only where a simulation took the guard away: what is below a cancelled owner runs on.
+            plan.runs.extend(std::mem::take(&mut plan.marks));
+        }
+        plan
     }
 
     /// Takes blocked tasks out of the plan, and what the scheduler does itself.
@@ -66,7 +72,7 @@ impl SessionLine {
             if !matches!(state.fit(record), Fit::Ready { .. }) {
                 return false;
             }
-            let parked = state.restarts(record) >= RESTART_LIMIT;
+            let parked = self.inner.options.guards.stops(Guard::RestartLimit, state.restarts(record) >= RESTART_LIMIT);
             if parked {
                 ends.push((*task, End::Park));
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use picofleet_session::{CommitError, InvocationId, InvocationRow, Json, TaskId, TaskRecord, TaskState, Tx};
 
 use super::{Held, LineError, RESTART_LIMIT, SessionLine};
+use crate::guard::Guard;
 use crate::inspection::Scheduling;
 use crate::step::Mode;
 use crate::task::{LineTask, checkpoint};
@@ -108,7 +109,13 @@ impl SessionLine {
             if state.scheduling != Scheduling::Running {
                 return Ok(None);
             }
-            let plan = state.tree.plan(&state.invoked(), tx.now());
+            let taken = state.held.get(&task).is_some_and(|held| !held.expired);
+            if self.inner.options.guards.stops(Guard::Held, taken) {
+                return Ok(None);
+            }
+            let mut invoked = state.invoked();
+            invoked.remove(&task);
+            let plan = state.tree.plan(&invoked, tx.now());
             if plan.runs.contains(&task) {
                 Mode::Run
             } else if plan.aborts.contains(&task) {

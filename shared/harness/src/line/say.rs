@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::park::sleep_rejection;
 use super::{Held, LineError, SessionLine, chain};
+use crate::guard::Guard;
 use crate::inspection::Scheduling;
 use crate::step::{Mode, PhaseEnd, Step, StepFacts, step};
 use crate::task::{LineTask, NextState, checkpoint};
@@ -25,6 +26,8 @@ enum Outcome {
 /// Rolls a commit back with what is answered.
 pub(super) enum Rollback {
     Refused(Refusal),
+    /// The saying was taken already.
+    Answered(Answer),
     Failed(CommitError),
 }
 
@@ -46,14 +49,15 @@ impl SessionLine {
         if let Said::Finish(finish) = said {
             return Ok(self.say_finish(task, invocation, number, digest, *finish).await);
         }
-        let held = match self.admit_saying(task, invocation, number, &digest) {
-            Ok(held) => held,
-            Err(answer) => return Ok(answer),
-        };
+        if let Err(answer) = self.admit_saying(task, invocation, number, &digest) {
+            return Ok(answer);
+        }
         let bound = Bound { conversation: self.conversation_of(task), task: Some(task) };
         let result = self
             .session()
             .commit_bound(bound, async |tx| {
+                // Again on the line: the same saying may have landed while this one waited for it.
+                let held = self.admit_saying(task, invocation, number, &digest).map_err(Rollback::Answered)?;
                 let outcome = self.apply_saying(tx, task, &held, said).await?;
                 let answer = match outcome {
                     Outcome::Answer(answer) => answer,
@@ -70,6 +74,7 @@ impl SessionLine {
                 Ok(answer)
             }
             Err(Rollback::Refused(refusal)) => Ok(Answer::Refused(refusal)),
+            Err(Rollback::Answered(answer)) => Ok(answer),
             Err(Rollback::Failed(error)) => self.failed_saying(task, invocation, error, steps).await,
         }
     }
@@ -92,7 +97,11 @@ impl SessionLine {
         match result {
             Ok(()) => Ok(Answer::Done),
             Err(Rollback::Refused(refusal)) => Ok(Answer::Refused(refusal)),
-            Err(Rollback::Failed(CommitError::Draft(_))) => Ok(Answer::Refused(Refusal::Resync)),
+            Err(Rollback::Answered(answer)) => Ok(answer),
+            Err(Rollback::Failed(CommitError::Draft(_))) => {
+                self.inner.options.guards.stops(Guard::Resync, true);
+                Ok(Answer::Refused(Refusal::Resync))
+            }
             Err(Rollback::Failed(error)) => Err(error.into()),
         }
     }
@@ -104,7 +113,8 @@ impl SessionLine {
     /// Checks the invocation and the number; the answer for one that is not the next.
     pub(super) fn admit_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: &str) -> Result<Held, Answer> {
         let mut state = self.state();
-        let Some(held) = state.held.get_mut(&task).filter(|held| held.invocation == invocation) else {
+        let guards = &self.inner.options.guards;
+        let Some(held) = state.held.get_mut(&task).filter(|held| !guards.stops(Guard::Gone, held.invocation != invocation)) else {
             return Err(Answer::Refused(Refusal::Gone));
         };
         // A saying names the invocation as a beat does; one that had expired is alive after all.
@@ -114,9 +124,11 @@ impl SessionLine {
         if number == held.number.saturating_add(1) {
             return Ok(held);
         }
-        match &held.last {
-            Some((last, answer)) if number == held.number && last == digest => Err(answer.clone()),
-            Some(_) if number == held.number => {
+        let repeated = held.last.as_ref().filter(|(last, _)| number == held.number && last == digest);
+        match (&held.last, repeated) {
+            (_, Some((_, answer))) if guards.stops(Guard::Repeated, true) => Err(answer.clone()),
+            (_, Some(_)) => Ok(held),
+            (Some(_), _) if number == held.number => {
                 state.held.remove(&task);
                 Err(Answer::Refused(Refusal::Protocol(format!("saying {number} was another one before"))))
             }
@@ -169,8 +181,9 @@ impl SessionLine {
 
     /// The running record, unless the invocation may not commit any more (section 5.4).
     pub(super) async fn gated(&self, tx: &Tx, task: TaskId, mode: Mode) -> Result<Option<TaskRecord>, CommitError> {
-        let record = tx.task(task).await?;
-        Ok(record.filter(|record| matches!(record.state, TaskState::Running { .. }) && !(mode == Mode::Run && record.abort_requested)))
+        let record = tx.task(task).await?.filter(|record| matches!(record.state, TaskState::Running { .. }));
+        let guards = &self.inner.options.guards;
+        Ok(record.filter(|record| !guards.stops(Guard::AbortGate, mode == Mode::Run && record.abort_requested)))
     }
 
     async fn apply_saying(&self, tx: &Tx, task: TaskId, held: &Held, said: Said) -> Result<Outcome, CommitError> {
@@ -178,7 +191,7 @@ impl SessionLine {
             Said::Decide { decision, last, .. } => {
                 let Some(record) = self.gated(tx, task, held.mode).await? else { return Ok(Outcome::Refused(Refusal::Gone)) };
                 let (next, answer) = apply(&*held.definition, tx, &record, decision).await?;
-                if next == NextState::Stale {
+                if self.inner.options.guards.stops(Guard::StalePlan, next == NextState::Stale) {
                     return Ok(Outcome::Refused(Refusal::Stale));
                 }
                 let record = self.put_state(tx, record, next, held.mode).await?;

@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 
 use picofleet_session::storage::{Commit, Write};
-use picofleet_session::{ConversationId, TaskId, TaskRecord, TaskState};
+use picofleet_session::{ConversationId, TaskId, TaskOutcome, TaskRecord, TaskState};
 
 use super::Model;
 
 /// Restarts without progress, after which a task is parked.
 const RESTARTS_MAX: u32 = 5;
+
+/// Faults that the simulation brings about itself: commits that storage refuses, handlers that are lost too often.
+const EXPECTED: [&str; 2] = ["bytes", "was lost"];
 
 /// What may become of a record.
 pub(super) fn check_replacement(before: &TaskRecord, after: &TaskRecord, found: &mut Vec<String>) {
@@ -25,6 +28,13 @@ pub(super) fn check_replacement(before: &TaskRecord, after: &TaskRecord, found: 
             found.push(format!("task {id} held an outcome and gave it up: {now:?}"));
         }
     }
+    if let TaskState::Completing { outcome: TaskOutcome::Faulted { error } } | TaskState::Terminal { outcome: TaskOutcome::Faulted { error } } =
+        &after.state
+        && !matches!(before.state, TaskState::Completing { .. })
+        && !EXPECTED.iter().any(|expected| error.message.contains(expected))
+    {
+        found.push(format!("task {id} of {} faulted: {}", after.kind, error.message));
+    }
     if before.abort_requested && !after.abort_requested {
         found.push(format!("task {id} lost its abort mark"));
     }
@@ -40,7 +50,7 @@ impl Model {
     pub(super) fn check_tasks(&self, commit: &Commit, found: &mut Vec<String>) {
         for write in &commit.writes {
             if let Write::Task(record) = write {
-                self.check_task(record, found);
+                self.check_task(record, commit, found);
             }
         }
         // A finish is judged by what the whole commit leaves.
@@ -54,7 +64,7 @@ impl Model {
         }
     }
 
-    fn check_task(&self, record: &TaskRecord, found: &mut Vec<String>) {
+    fn check_task(&self, record: &TaskRecord, before: &Commit, found: &mut Vec<String>) {
         let id = record.id;
         if !self.conversations.contains_key(&record.conversation_id) {
             found.push(format!("task {id} is in a conversation that is not there"));
@@ -72,6 +82,9 @@ impl Model {
             found.push(format!("task {id} was restarted {} times without progress", record.restarts));
         }
         match &record.state {
+            TaskState::Running { .. } if !record.abort_requested && self.begins(record, before) && self.below_cancelled(record) => {
+                found.push(format!("task {id} of {} begins to run below a cancelled owner", record.kind));
+            }
             TaskState::Running { .. } if !self.invocations.contains_key(&id) => found.push(format!("task {id} runs without an invocation")),
             TaskState::Waiting { on, .. } => {
                 for other in on {
@@ -97,6 +110,29 @@ impl Model {
         }
         if matches!(record.state, TaskState::Completing { .. } | TaskState::Terminal { .. }) && record.memos.is_some() {
             found.push(format!("task {id} is over and has memos"));
+        }
+    }
+
+    /// Whether the commit reserves the task.
+    fn begins(&self, record: &TaskRecord, commit: &Commit) -> bool {
+        let reserved = |write: &Write| matches!(write, Write::Invocation(row) if row.task_id == record.id && row.number == 0);
+        commit.writes.iter().any(reserved)
+    }
+
+    /// Whether a live owner above has a cancellation intent, without a background task in between that has none (section 5.4).
+    fn below_cancelled(&self, record: &TaskRecord) -> bool {
+        let mut current = record;
+        loop {
+            if current.background {
+                return false;
+            }
+            let owner = current.owner.or_else(|| self.conversations.get(&current.conversation_id)?.owner.map(|pair| pair.task_id));
+            let Some(above) = owner.and_then(|owner| self.tasks.get(&owner)) else { return false };
+            let held = matches!(&above.state, TaskState::Completing { outcome } if !matches!(outcome, TaskOutcome::Completed { .. }));
+            if !above.terminal() && (above.abort_requested || held) {
+                return true;
+            }
+            current = above;
         }
     }
 
