@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::decoder::{AnthropicDecoder, error_text, quote};
 use super::request::{Built, finish};
 use super::usage::Meter;
-use crate::arguments::decode;
+use crate::arguments::{Halves, decode};
 use crate::http::{Client, Decoder as _, HttpError, Request, RequestError, StreamEnd};
 use crate::js;
 use crate::model::Model;
@@ -228,7 +228,7 @@ impl Batches {
         let mut decoder = AnthropicDecoder::with_meter(&self.model, self.now(), Meter::new(&self.model, PRICE_SHARE));
         decoder.start(&mut events);
         for event in as_stream(message) {
-            if let Err(problem) = decoder.event(&event, &mut events) {
+            if let Err(problem) = decoder.event(&event, &Halves::default(), &mut events) {
                 decoder.break_off(problem);
                 break;
             }
