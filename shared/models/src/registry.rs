@@ -14,7 +14,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use picofleet_session::Clock;
-use picofleet_session::message::{AssistantMessage, DeferredHandle};
+use picofleet_session::message::DeferredHandle;
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +26,7 @@ use crate::limiter::Limiter;
 use crate::model::{InputKind, Model, ModelCost};
 use crate::openai_chat::OpenAiChat;
 use crate::openai_responses::OpenAiResponses;
-use crate::provider::{CancelDeferredError, Context, Provider, StreamEvent, StreamOptions, empty_answer, failed};
+use crate::provider::{CancelDeferredError, Context, Provider, StreamEvent, StreamOptions, failed};
 use crate::scripted::{Script, ScriptError, Scripted};
 use guarded::Guarded;
 
@@ -133,7 +133,7 @@ impl Models {
     }
 
     fn refuse(&self, model: &Model, text: String) -> BoxStream<'static, StreamEvent> {
-        failed(AssistantMessage { error_message: Some(text), ..empty_answer(model, self.clock.now()) })
+        failed(model, self.clock.now(), text)
     }
 }
 
