@@ -10,7 +10,7 @@
 //! - A token of a subscription or workload identity (`sk-ant-oat`) goes out as a bearer token with its beta. The request
 //!   does not pose as another program: no further system prompt, and tools keep their names.
 //! - Message threads, efforts that change within a conversation and fallback models are not used. They are switched on by
-//!   members of `compat` (threads also by Anthropic's own host) that have no effect here.
+//!   members of `compat` (threads also by Anthropic's own host) that have no effect here. Neither have grammars of tools.
 //!
 //! A request that is refused because its strict tools are too many is made once more, without strict sampling for the tools
 //! that only prefer it.

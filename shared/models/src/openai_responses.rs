@@ -1,5 +1,7 @@
 //! The adapter for OpenAI Responses (`openai-responses`; `facts/pi-ai.md` 12).
 //!
+//! Not built: tools that are sampled by a grammar; they are sent as functions.
+//!
 //! # Deferred answers
 //!
 //! pi-ai has none for this API (`facts/pi-ai.md` 9). Here they are background responses:

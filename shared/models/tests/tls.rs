@@ -48,7 +48,7 @@ const APIS: [(&str, &str, &str, &str); 3] = [
 ];
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), what).await.expect("it took too long")
+    tokio::time::timeout(Duration::from_secs(30), what).await.unwrap()
 }
 
 /// A server that speaks only HTTP/2, and its authority in PEM form.
@@ -56,8 +56,16 @@ struct Server {
     port: u16,
     authority: String,
     connections: Arc<AtomicUsize>,
-    /// Lets an answer end.
-    go_on: Arc<Notify>,
+    signals: Arc<Signals>,
+}
+
+/// What a test and an answer tell each other.
+#[derive(Default)]
+struct Signals {
+    /// The answer may end.
+    go_on: Notify,
+    /// The client gave the answer up.
+    given_up: Notify,
 }
 
 impl Server {
@@ -65,34 +73,39 @@ impl Server {
         let (acceptor, authority) = identity();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (connections, go_on) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-        let (counter, wait) = (Arc::clone(&connections), Arc::clone(&go_on));
+        let (connections, signals) = (Arc::new(AtomicUsize::new(0)), Arc::new(Signals::default()));
+        let (counter, told) = (Arc::clone(&connections), Arc::clone(&signals));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 // A client that does not trust the authority ends the handshake.
                 let Ok(tls) = acceptor.accept(stream).await else { continue };
                 assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
                 counter.fetch_add(1, Ordering::SeqCst);
-                let wait = Arc::clone(&wait);
+                let told = Arc::clone(&told);
                 tokio::spawn(async move {
                     let mut connection = h2::server::handshake(tls).await.unwrap();
                     while let Some(Ok((request, respond))) = connection.accept().await {
                         assert_eq!(request.version(), http::Version::HTTP_2);
-                        tokio::spawn(answer(respond, first, rest, Arc::clone(&wait)));
+                        tokio::spawn(answer(respond, first, rest, Arc::clone(&told)));
                     }
                 });
             }
         });
-        Self { port, authority, connections, go_on }
+        Self { port, authority, connections, signals }
     }
 }
 
-async fn answer(mut respond: SendResponse<Bytes>, first: &'static str, rest: &'static str, wait: Arc<Notify>) {
+async fn answer(mut respond: SendResponse<Bytes>, first: &'static str, rest: &'static str, signals: Arc<Signals>) {
     let head = http::Response::builder().header("content-type", "text/event-stream").body(()).unwrap();
     let mut body = respond.send_response(head, false).unwrap();
     body.send_data(Bytes::from_static(first.as_bytes()), false).unwrap();
-    wait.notified().await;
-    body.send_data(Bytes::from_static(rest.as_bytes()), true).unwrap();
+    tokio::select! {
+        () = signals.go_on.notified() => body.send_data(Bytes::from_static(rest.as_bytes()), true).unwrap(),
+        reset = futures::future::poll_fn(|context| body.poll_reset(context)) => {
+            assert_eq!(reset.unwrap(), h2::Reason::CANCEL);
+            signals.given_up.notify_one();
+        }
+    }
 }
 
 /// A certificate for loopback, and the authority that signed it.
@@ -130,10 +143,14 @@ fn models(config: &ModelsConfig) -> Models {
 }
 
 fn ask(models: &Models, config: &ModelsConfig) -> futures::stream::BoxStream<'static, StreamEvent> {
+    ask_until(models, config, CancellationToken::new())
+}
+
+fn ask_until(models: &Models, config: &ModelsConfig, cancel: CancellationToken) -> futures::stream::BoxStream<'static, StreamEvent> {
     let user = Message::User(UserMessage { content: "hello".into(), timestamp: Millis(1) });
     let context = Context { messages: vec![user], ..Context::default() };
     let model = models.default_model(&config.defaults).unwrap();
-    models.stream(model, &context, &StreamOptions::default(), CancellationToken::new())
+    models.stream(model, &context, &StreamOptions::default(), cancel)
 }
 
 #[tokio::test]
@@ -149,13 +166,35 @@ async fn answers_stream_over_http2_with_an_authority_of_the_configuration() {
             let mut stream = ask(&models, &config);
             // The server sends the rest only now.
             while !matches!(soon(stream.next()).await, Some(StreamEvent::TextDelta { delta, .. }) if delta == "one") {}
-            server.go_on.notify_one();
+            server.signals.go_on.notify_one();
             let events: Vec<_> = soon(stream.collect()).await;
             let message = events.last().unwrap().final_message().unwrap();
             assert_eq!(message.stop_reason, StopReason::Stop, "{api}: {message:?}");
         }
         assert_eq!(server.connections.load(Ordering::SeqCst), 1, "{api}");
     }
+}
+
+/// The connection stays for others; the answer on it is given up.
+#[tokio::test]
+async fn cancelling_gives_up_the_answer_and_keeps_the_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let (api, path, first, rest) = APIS[0];
+    let server = Server::start(first, rest).await;
+    let file = directory.path().join("ca.pem");
+    std::fs::write(&file, &server.authority).unwrap();
+    let config = config(api, &format!("https://127.0.0.1:{}{path}", server.port), Some(&file));
+    let models = models(&config);
+    for _ in 0..2 {
+        let cancel = CancellationToken::new();
+        let mut stream = ask_until(&models, &config, cancel.clone());
+        while !matches!(soon(stream.next()).await, Some(StreamEvent::TextDelta { .. })) {}
+        cancel.cancel();
+        let events: Vec<_> = soon(stream.collect()).await;
+        assert_eq!(events[0].final_message().unwrap().stop_reason, StopReason::Aborted);
+        soon(server.signals.given_up.notified()).await;
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
