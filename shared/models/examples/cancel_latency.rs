@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use picofleet_delta::Json;
@@ -20,6 +20,7 @@ use picofleet_session::Clock;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 type Failure = Box<dyn Error + Send + Sync>;
