@@ -70,6 +70,11 @@ struct Signals {
 
 impl Server {
     async fn start(first: &'static str, rest: &'static str) -> Self {
+        Self::start_with(first, rest, 0).await
+    }
+
+    /// The same with a head of so many KiB.
+    async fn start_with(first: &'static str, rest: &'static str, head_kib: usize) -> Self {
         let (acceptor, authority) = identity();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -86,7 +91,7 @@ impl Server {
                     let mut connection = h2::server::handshake(tls).await.unwrap();
                     while let Some(Ok((request, respond))) = connection.accept().await {
                         assert_eq!(request.version(), http::Version::HTTP_2);
-                        tokio::spawn(answer(respond, first, rest, Arc::clone(&told)));
+                        tokio::spawn(answer(respond, head_kib, first, rest, Arc::clone(&told)));
                     }
                 });
             }
@@ -95,10 +100,14 @@ impl Server {
     }
 }
 
-async fn answer(mut respond: SendResponse<Bytes>, first: &'static str, rest: &'static str, signals: Arc<Signals>) {
-    let head = http::Response::builder().header("content-type", "text/event-stream").body(()).unwrap();
-    let mut body = respond.send_response(head, false).unwrap();
-    body.send_data(Bytes::from_static(first.as_bytes()), false).unwrap();
+async fn answer(mut respond: SendResponse<Bytes>, head_kib: usize, first: &'static str, rest: &'static str, signals: Arc<Signals>) {
+    let mut head = http::Response::builder().header("content-type", "text/event-stream");
+    for number in 0..head_kib {
+        head = head.header(format!("x-{number}"), "x".repeat(1024));
+    }
+    let mut body = respond.send_response(head.body(()).unwrap(), false).unwrap();
+    // A client that does not like the head is gone by now.
+    let _ = body.send_data(Bytes::from_static(first.as_bytes()), false);
     tokio::select! {
         () = signals.go_on.notified() => body.send_data(Bytes::from_static(rest.as_bytes()), true).unwrap(),
         reset = futures::future::poll_fn(|context| body.poll_reset(context)) => {
@@ -195,6 +204,25 @@ async fn cancelling_gives_up_the_answer_and_keeps_the_connection() {
         soon(server.signals.given_up.notified()).await;
     }
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_large_head_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let (api, path, first, rest) = APIS[0];
+    for (head_kib, taken) in [(50, true), (80, false), (2000, false)] {
+        let server = Server::start_with(first, rest, head_kib).await;
+        let file = directory.path().join("ca.pem");
+        std::fs::write(&file, &server.authority).unwrap();
+        let config = config(api, &format!("https://127.0.0.1:{}{path}", server.port), Some(&file));
+        server.signals.go_on.notify_one();
+        let events: Vec<_> = soon(ask(&models(&config), &config).collect()).await;
+        let message = events.last().unwrap().final_message().unwrap();
+        assert_eq!(message.stop_reason == StopReason::Stop, taken, "{head_kib}: {message:?}");
+        if !taken {
+            assert!(message.error_message.as_deref().unwrap().starts_with("Connection error.: "), "{message:?}");
+        }
+    }
 }
 
 #[tokio::test]
