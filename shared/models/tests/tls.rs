@@ -162,6 +162,16 @@ fn ask_until(models: &Models, config: &ModelsConfig, cancel: CancellationToken) 
     models.stream(model, &context, &StreamOptions::default(), cancel)
 }
 
+/// Reads up to the first text. A stream that ends before it fails the test.
+async fn first_text(stream: &mut futures::stream::BoxStream<'static, StreamEvent>) {
+    loop {
+        match soon(stream.next()).await.unwrap() {
+            StreamEvent::TextDelta { delta, .. } => return assert_eq!(delta, "one"),
+            event => assert!(event.final_message().is_none(), "{event:?}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn answers_stream_over_http2_with_an_authority_of_the_configuration() {
     let directory = tempfile::tempdir().unwrap();
@@ -174,7 +184,7 @@ async fn answers_stream_over_http2_with_an_authority_of_the_configuration() {
         for _ in 0..2 {
             let mut stream = ask(&models, &config);
             // The server sends the rest only now.
-            while !matches!(soon(stream.next()).await, Some(StreamEvent::TextDelta { delta, .. }) if delta == "one") {}
+            first_text(&mut stream).await;
             server.signals.go_on.notify_one();
             let events: Vec<_> = soon(stream.collect()).await;
             let message = events.last().unwrap().final_message().unwrap();
@@ -197,7 +207,7 @@ async fn cancelling_gives_up_the_answer_and_keeps_the_connection() {
     for _ in 0..2 {
         let cancel = CancellationToken::new();
         let mut stream = ask_until(&models, &config, cancel.clone());
-        while !matches!(soon(stream.next()).await, Some(StreamEvent::TextDelta { .. })) {}
+        first_text(&mut stream).await;
         cancel.cancel();
         let events: Vec<_> = soon(stream.collect()).await;
         assert_eq!(events[0].final_message().unwrap().stop_reason, StopReason::Aborted);
