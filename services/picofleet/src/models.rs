@@ -10,7 +10,7 @@ use picofleet_session::Clock;
 
 use crate::config::Config;
 
-pub(crate) use probe::{Probe, probe};
+pub(crate) use probe::{Outcome, Probe, probe};
 
 fn say(text: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{text}").context("write to the terminal")
@@ -50,18 +50,20 @@ pub(crate) async fn test(config: &Config, name: &str) -> anyhow::Result<()> {
     let Some(model) = models.get_model(provider, id) else {
         bail!("there is no model {name}; `picofleet models list` shows those that are configured");
     };
-    let mut failed = 0;
+    let (mut tried, mut failed) = (0, 0);
     say(&format!("{:<16} {:<7} {}", "WHAT", "WORKS", "DETAIL"))?;
     for what in [Probe::Answer, Probe::Tool, Probe::Error] {
         let (works, detail) = match probe(&models, model, what).await {
-            Ok(detail) => ("yes", detail),
-            Err(detail) => ("no", detail),
+            Outcome::Works(detail) => ("yes", detail),
+            Outcome::Fails(detail) => ("no", detail),
+            Outcome::DoesNotApply(reason) => ("-", reason.to_owned()),
         };
+        tried += usize::from(works != "-");
         failed += usize::from(works == "no");
         say(&format!("{:<16} {works:<7} {detail}", what.name()))?;
     }
     if failed > 0 {
-        bail!("{failed} of 3 did not work");
+        bail!("{failed} of {tried} did not work");
     }
     Ok(())
 }

@@ -10,7 +10,7 @@
 //! - A token of a subscription or workload identity (`sk-ant-oat`) goes out as a bearer token with its beta. The request
 //!   does not pose as another program: no further system prompt, and tools keep their names.
 //! - Message threads, efforts that change within a conversation and fallback models are not used. They are switched on by
-//!   members of `compat` (threads also by Anthropic's own host) that have no effect here.
+//!   members of `compat` (threads also by Anthropic's own host) that have no effect here. Neither have grammars of tools.
 //!
 //! A request that is refused because its strict tools are too many is made once more, without strict sampling for the tools
 //! that only prefer it.
@@ -50,9 +50,10 @@ use picofleet_session::message::{AssistantMessage, DeferredHandle};
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
+use crate::deferred;
 use crate::http::{self, Client, Request, RequestError};
 use crate::model::Model;
-use crate::provider::{CancelDeferredError, Context, Provider, StreamEvent, StreamOptions, empty_answer, failed};
+use crate::provider::{CancelDeferredError, Context, Provider, StreamEvent, StreamOptions, failed};
 use batch::Batches;
 use request::{BuildOptions, Built};
 
@@ -125,12 +126,12 @@ impl Provider for Anthropic {
         cancel: CancellationToken,
     ) -> BoxStream<'static, StreamEvent> {
         let now = self.client.clock().now();
-        let deferred = options.deferred.as_ref().filter(|deferred| deferred.is_wanted());
-        let window_ms = deferred.map(batch::window_ms).transpose();
-        let built = request::build(model, context, options, BuildOptions { now, relaxed: deferred.is_some() });
+        let wanted = options.deferred.as_ref().filter(|wanted| wanted.is_wanted());
+        let window_ms = wanted.map(deferred::window_ms).transpose();
+        let built = request::build(model, context, options, BuildOptions { now, relaxed: wanted.is_some() });
         let (built, window_ms) = match built.and_then(|built| window_ms.map(|window_ms| (built, window_ms))) {
             Ok(built) => built,
-            Err(text) => return failed(AssistantMessage { error_message: Some(text), ..empty_answer(model, now) }),
+            Err(text) => return failed(model, now, text),
         };
         if let Some(window_ms) = window_ms {
             return self.batches(model, cancel).create(built, options.clone(), window_ms);

@@ -5,6 +5,7 @@
 //! its partner is dropped, as it is from all outgoing text, and such a number is `null`, as `JSON.stringify` writes it.
 
 mod decoder;
+mod halves;
 
 use picofleet_delta::Json;
 
@@ -12,6 +13,7 @@ use crate::js;
 use decoder::{Decoder, Strings};
 
 pub use decoder::DecodeError;
+pub(crate) use halves::{Edges, Halves, Joined};
 
 /// What the argument text of a call came to.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,10 +43,25 @@ pub fn parse_json_with_repair(text: &str) -> Result<Json, DecodeError> {
     decode(text).or_else(|_| decode_with(text, Strings::Repaired))
 }
 
+/// As [`decode`], with the halves of characters that other events of the stream complete.
+pub(crate) fn decode_with_halves(text: &str) -> Result<(Json, Halves), DecodeError> {
+    read(text, Strings::Strict)
+}
+
+/// As [`parse_json_with_repair`], with the halves of characters that other events of the stream complete.
+pub(crate) fn repair_with_halves(text: &str) -> Result<(Json, Halves), DecodeError> {
+    decode_with_halves(text).or_else(|_| read(text, Strings::Repaired))
+}
+
 fn decode_with(text: &str, strings: Strings) -> Result<Json, DecodeError> {
+    Ok(read(text, strings)?.0)
+}
+
+fn read(text: &str, strings: Strings) -> Result<(Json, Halves), DecodeError> {
     let mut decoder = Decoder::new(strings);
     decoder.push(text)?;
-    decoder.finish()
+    let halves = decoder.take_halves();
+    Ok((decoder.finish()?, halves))
 }
 
 /// Reads the whole argument text of a call. Blank text is `{}`; text that is no JSON object, also after repair, is an

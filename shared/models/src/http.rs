@@ -47,6 +47,8 @@ pub struct ClientOptions {
     pub idle_timeout: Duration,
     /// How long an unused connection stays open.
     pub keep_alive: Duration,
+    /// Certificates of authorities in PEM form that are trusted beside those of the system; empty for none.
+    pub authorities: Bytes,
     /// Takes proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
     pub environment_proxies: bool,
     /// Sizes of a stream of events.
@@ -60,16 +62,26 @@ impl Default for ClientOptions {
             first_byte_timeout: Duration::from_secs(600),
             idle_timeout: Duration::from_secs(300),
             keep_alive: Duration::from_secs(90),
+            authorities: Bytes::new(),
             environment_proxies: true,
             limits: Limits::default(),
         }
     }
 }
 
-/// A client could not be made, for example since the system has no certificates to trust.
+/// A client could not be made.
 #[derive(Debug, thiserror::Error)]
-#[error("set up the HTTP client; install the system's CA certificates if there are none")]
-pub struct ClientError(#[source] reqwest::Error);
+pub enum ClientError {
+    /// TLS could not be set up, for example since the system has no certificates to trust.
+    #[error("set up the HTTP client; install the system's CA certificates if there are none")]
+    Setup(#[source] reqwest::Error),
+    /// The certificates of further authorities cannot be read.
+    #[error("read the certificates of further authorities; they must be certificates in PEM form")]
+    Authorities(#[source] reqwest::Error),
+    /// There are none where some were given.
+    #[error("read the certificates of further authorities: there is none in PEM form; check the file")]
+    NoAuthorities,
+}
 
 /// Makes requests and keeps their connections for later ones. Clones share the connections.
 #[derive(Clone, Debug)]
@@ -87,7 +99,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// TLS could not be set up.
+    /// TLS could not be set up, or the certificates in the options are none.
     pub fn new(options: ClientOptions, clock: Clock) -> Result<Self, ClientError> {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("picofleet/", env!("CARGO_PKG_VERSION")))
@@ -100,7 +112,14 @@ impl Client {
         if !options.environment_proxies {
             builder = builder.no_proxy();
         }
-        Ok(Self { http: builder.build().map_err(ClientError)?, options, clock })
+        if !options.authorities.is_empty() {
+            let authorities = reqwest::Certificate::from_pem_bundle(&options.authorities).map_err(ClientError::Authorities)?;
+            if authorities.is_empty() {
+                return Err(ClientError::NoAuthorities);
+            }
+            builder = builder.tls_certs_merge(authorities);
+        }
+        Ok(Self { http: builder.build().map_err(ClientError::Setup)?, options, clock })
     }
 
     /// The clock.

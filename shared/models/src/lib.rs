@@ -13,8 +13,14 @@
 //! | [`validate`] | tool arguments against their schema |
 //! | [`provider`] | a request, its stream of events, the trait of providers |
 //! | [`openai_chat`] | the adapter for OpenAI-compatible chat completions |
+//! | [`openai_responses`] | the adapter for OpenAI Responses, with deferred answers by background responses |
+//! | [`anthropic`] | the adapter for Anthropic Messages, with deferred answers by message batches |
 //! | [`http`], [`sse`] | requests, their failures and streams of events: what the adapters share |
 //! | [`scripted`] | the provider that plays a script |
+//! | [`config`] | providers, models and defaults of a configuration file, and whether they hold together |
+//! | [`registry`] | the configured providers and models behind one door, and their credentials |
+//! | [`limiter`] | requests at a time, requests and tokens per minute of a provider |
+//! | [`breaker`] | no requests for a time to a provider that cannot be reached |
 //! | [`sanitize`], [`hash`], [`js`] | unpaired surrogates, the short hash, JSON text as JavaScript writes it |
 //!
 //! All but the providers are pure functions that keep pi-ai's names in snake case. `facts/pi-ai.md` states the rules and
@@ -33,6 +39,7 @@ pub mod arguments;
 pub mod breaker;
 pub mod classify;
 pub mod config;
+mod deferred;
 pub mod estimate;
 pub mod hash;
 pub mod http;

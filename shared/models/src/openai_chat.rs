@@ -15,13 +15,12 @@ mod usage;
 
 use futures::stream::BoxStream;
 use picofleet_session::Millis;
-use picofleet_session::message::AssistantMessage;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio_util::sync::CancellationToken;
 
 use crate::http::{self, Client, Request, RequestError};
 use crate::model::Model;
-use crate::provider::{CacheRetention, Context, Provider, StreamEvent, StreamOptions, empty_answer, failed};
+use crate::provider::{CacheRetention, Context, Provider, StreamEvent, StreamOptions, failed};
 use compat::{Compat, SessionHeaders};
 
 pub use decoder::OpenAiChatDecoder;
@@ -107,7 +106,7 @@ impl Provider for OpenAiChat {
         let now = self.client.clock().now();
         match request(model, context, options, self.key.as_ref(), now) {
             Ok(request) => http::stream(&self.client, Ok(request), OpenAiChatDecoder::new(model, now), cancel),
-            Err(error) => failed(AssistantMessage { error_message: Some(error.to_string()), ..empty_answer(model, now) }),
+            Err(error) => failed(model, now, error),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The adapter for OpenAI Responses (`openai-responses`; `facts/pi-ai.md` 12).
 //!
+//! Not built: tools that are sampled by a grammar; they are sent as functions.
+//!
 //! # Deferred answers
 //!
 //! pi-ai has none for this API (`facts/pi-ai.md` 9). Here they are background responses:
@@ -28,14 +30,14 @@ mod tools;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use picofleet_session::message::{AssistantMessage, DeferredHandle};
+use picofleet_session::message::DeferredHandle;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio_util::sync::CancellationToken;
 
 use crate::arguments::DecodeError;
 use crate::http::{self, Client, Request, RequestError};
 use crate::model::Model;
-use crate::provider::{CancelDeferredError, Context, DeferredRequest, Provider, StreamEvent, StreamOptions, empty_answer, failed};
+use crate::provider::{CancelDeferredError, Context, DeferredRequest, Provider, StreamEvent, StreamOptions, failed};
 use deferred::Background;
 
 pub use decoder::ResponsesDecoder;
@@ -118,7 +120,7 @@ impl Provider for OpenAiResponses {
         let now = self.client.clock().now();
         match request(model, context, options, self.key.as_ref()) {
             Ok(request) => http::stream(&self.client, Ok(request), ResponsesDecoder::new(model, now), cancel),
-            Err(error) => failed(AssistantMessage { error_message: Some(error.to_string()), ..empty_answer(model, now) }),
+            Err(error) => failed(model, now, error),
         }
     }
 

@@ -52,7 +52,8 @@ pub struct StreamOptions {
     /// What the provider is told about the request: a JSON object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
-    /// Longest time for one HTTP request, in milliseconds.
+    /// Longest time from the start of one HTTP request to the head of its answer, in milliseconds; the client's own when
+    /// absent. It does not bound the answer itself, which may take as long as it does not stand still.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// HTTP requests after the first one; 0 when absent, since whole requests are retried by the caller.
@@ -149,10 +150,8 @@ pub trait Provider: Send + Sync {
     /// [`Provider::stream`] would have. An unknown handle is an error event.
     fn fetch_deferred(&self, model: &Model, handle: &DeferredHandle, cancel: CancellationToken) -> BoxStream<'static, StreamEvent> {
         let _ = cancel;
-        let error = CancelDeferredError::Unsupported { provider: model.provider.clone() };
-        let message = AssistantMessage { error_message: Some(error.to_string()), ..empty_answer(model, Millis(0)) };
         let _ = handle;
-        failed(message)
+        failed(model, Millis(0), CancelDeferredError::Unsupported { provider: model.provider.clone() })
     }
 
     /// Gives up a deferred answer. One that is gone already is no error.
@@ -187,8 +186,9 @@ pub fn empty_answer(model: &Model, timestamp: Millis) -> AssistantMessage {
     }
 }
 
-/// A stream of one error.
-pub(crate) fn failed(mut message: AssistantMessage) -> BoxStream<'static, StreamEvent> {
-    message.stop_reason = StopReason::Error;
+/// A stream of one error, for a request that cannot be made.
+pub(crate) fn failed(model: &Model, timestamp: Millis, error: impl ToString) -> BoxStream<'static, StreamEvent> {
+    let error_message = Some(error.to_string());
+    let message = AssistantMessage { stop_reason: StopReason::Error, error_message, ..empty_answer(model, timestamp) };
     futures::stream::iter([StreamEvent::Error { message: Box::new(message) }]).boxed()
 }

@@ -7,6 +7,7 @@ mod guarded;
 mod secret;
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,19 +15,19 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use picofleet_session::Clock;
-use picofleet_session::message::{AssistantMessage, DeferredHandle};
+use picofleet_session::message::DeferredHandle;
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 
 use crate::anthropic::Anthropic;
 use crate::breaker::Breaker;
 use crate::config::{Api, Defaults, ProviderConfig, Providers};
-use crate::http::{Client, ClientError};
+use crate::http::{Client, ClientError, ClientOptions};
 use crate::limiter::Limiter;
 use crate::model::{InputKind, Model, ModelCost};
 use crate::openai_chat::OpenAiChat;
 use crate::openai_responses::OpenAiResponses;
-use crate::provider::{CancelDeferredError, Context, Provider, StreamEvent, StreamOptions, empty_answer, failed};
+use crate::provider::{CancelDeferredError, Context, Provider, StreamEvent, StreamOptions, failed};
 use crate::scripted::{Script, ScriptError, Scripted};
 use guarded::Guarded;
 
@@ -45,6 +46,9 @@ const DEMO: &str = include_str!("registry/demo.toml");
 const DEMO_CONTEXT_WINDOW: u64 = 200_000;
 const DEMO_MAX_TOKENS: u64 = 8192;
 
+/// Most bytes of a file with certificates. Bundles of whole systems have a few hundred KiB.
+const CA_FILE_MAX: u64 = 16 << 20;
+
 /// A provider cannot be used. Requests to it fail with this text; all others are not touched.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
@@ -54,6 +58,15 @@ pub enum SetupError {
     /// Its HTTP client cannot be made.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The file with its authorities cannot be read.
+    #[error("read the certificates in {path}; check that it is there and readable, or change ca_file", path = .path.display())]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// Its script cannot be read.
     #[error("read the script {path}; check that it is there and readable", path = .path.display())]
     ScriptFile {
@@ -133,7 +146,7 @@ impl Models {
     }
 
     fn refuse(&self, model: &Model, text: String) -> BoxStream<'static, StreamEvent> {
-        failed(AssistantMessage { error_message: Some(text), ..empty_answer(model, self.clock.now()) })
+        failed(model, self.clock.now(), text)
     }
 }
 
@@ -205,7 +218,7 @@ fn build(
     clock: &Clock,
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Arc<dyn Provider>, SetupError> {
-    let connect = || Ok::<_, SetupError>((Client::new(config.http.client_options(), clock.clone())?, key(config, environment)?));
+    let connect = || Ok::<_, SetupError>((Client::new(client_options(config)?, clock.clone())?, key(config, environment)?));
     let inner: Arc<dyn Provider> = match config.api {
         Api::OpenAiCompletions => connect().map(|(client, key)| Arc::new(OpenAiChat::new(client, key)))?,
         Api::OpenAiResponses => connect().map(|(client, key)| Arc::new(OpenAiResponses::new(client, key)))?,
@@ -217,6 +230,22 @@ fn build(
     };
     let (limiter, breaker) = (Limiter::new(id, config.limits), Breaker::new(id, config.breaker));
     Ok(Arc::new(Guarded { inner, limiter, breaker, clock: clock.clone() }))
+}
+
+fn client_options(config: &ProviderConfig) -> Result<ClientOptions, SetupError> {
+    let mut options = config.http.client_options();
+    if let Some(path) = &config.ca_file {
+        let unreadable = |source| SetupError::CaFile { path: path.clone(), source };
+        let mut bytes = Vec::new();
+        std::fs::File::open(path).and_then(|file| file.take(CA_FILE_MAX + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+        if bytes.len() as u64 > CA_FILE_MAX {
+            return Err(unreadable(std::io::Error::other("it has more than 16 MiB")));
+        }
+        // An empty file is a mistake, too, and not the same as no file.
+        bytes.push(b'\n');
+        options.authorities = bytes.into();
+    }
+    Ok(options)
 }
 
 fn key(config: &ProviderConfig, environment: impl Fn(&str) -> Option<String>) -> Result<Option<SecretString>, SecretError> {

@@ -137,7 +137,7 @@ impl Provider for Scripted {
 
     fn fetch_deferred(&self, model: &Model, handle: &DeferredHandle, cancel: CancellationToken) -> BoxStream<'static, StreamEvent> {
         let now = self.clock.now();
-        let refuse = |text: String| failed(AssistantMessage { error_message: Some(text), ..empty_answer(model, now) });
+        let refuse = |text: String| failed(model, now, text);
         let mut state = self.state();
         let Some(deferred) = state.deferred.iter_mut().find(|deferred| deferred.id == handle.id) else {
             return refuse(format!("Unknown scripted deferred response: {}", handle.id));

@@ -24,39 +24,57 @@ const UNSUPPORTED: [&str; 16] = [
     "else",
 ];
 
+/// Why a tool that must be strict cannot be when the server takes no strict tools.
+pub(crate) const NO_STRICT_TOOLS: &str = "strict tools are unsupported";
+
+/// What an API refuses beyond [`UNSUPPORTED`]: the reason, for a member of a node.
+pub(crate) type Refuses = fn(&str, &Json) -> Option<String>;
+
 /// The schema with every property required, optional ones nullable, and no others allowed.
 ///
 /// # Errors
 ///
 /// What of it strict sampling cannot express.
 pub(crate) fn strict_schema(schema: &Json) -> Result<Json, String> {
+    strict_schema_for(schema, |_, _| None)
+}
+
+/// The same for an API that takes less.
+///
+/// # Errors
+///
+/// What of it strict sampling cannot express, or what the API refuses.
+pub(crate) fn strict_schema_for(schema: &Json, refuses: Refuses) -> Result<Json, String> {
     let root = || "root schema must have type object".to_owned();
     schema.as_object().ok_or_else(root)?;
-    let strict = strict_node(schema)?;
+    let strict = strict_node(schema, refuses)?;
     if is_object_type(schema) { Ok(strict) } else { Err(root()) }
 }
 
 /// Recurses as deep as the value nests, which is bounded by [`picofleet_delta::DEPTH_MAX`].
-fn strict_node(schema: &Json) -> Result<Json, String> {
+fn strict_node(schema: &Json, refuses: Refuses) -> Result<Json, String> {
     let Some(node) = schema.as_object() else { return Err("boolean schemas are unsupported".to_owned()) };
     if let Some(key) = UNSUPPORTED.iter().find(|key| node.contains_key(key)) {
         return Err(format!("{key} schemas are unsupported"));
+    }
+    if let Some(reason) = node.iter().find_map(|(key, value)| refuses(key, value)) {
+        return Err(reason);
     }
     if !["type", "anyOf", "enum"].iter().any(|key| node.contains_key(key)) {
         return Err("schemas without a type are unsupported".to_owned());
     }
     let mut changed: Vec<(&str, Json)> = Vec::new();
     if let Some(any_of) = node.get("anyOf") {
-        changed.push(("anyOf", strict_variants(any_of)?));
+        changed.push(("anyOf", strict_variants(any_of, refuses)?));
     }
     if let Some(items) = node.get("items") {
         if items.as_array().is_some() {
             return Err("tuple schemas are unsupported".to_owned());
         }
-        changed.push(("items", strict_node(items)?));
+        changed.push(("items", strict_node(items, refuses)?));
     }
     if is_object_type(schema) {
-        let (properties, names) = strict_properties(node)?;
+        let (properties, names) = strict_properties(node, refuses)?;
         if node.contains_key("properties") {
             changed.push(("properties", properties));
         }
@@ -70,17 +88,17 @@ fn strict_node(schema: &Json) -> Result<Json, String> {
     Ok(Json::object(kept.chain(changed)))
 }
 
-fn strict_variants(any_of: &Json) -> Result<Json, String> {
+fn strict_variants(any_of: &Json, refuses: Refuses) -> Result<Json, String> {
     let variants = any_of.as_array().filter(|variants| !variants.is_empty());
     let variants = variants.ok_or_else(|| "anyOf must contain at least one schema".to_owned())?;
     let strict = variants.iter().map(|variant| {
-        if is_structured(variant) { Err("object and array unions are unsupported".to_owned()) } else { strict_node(variant) }
+        if is_structured(variant) { Err("object and array unions are unsupported".to_owned()) } else { strict_node(variant, refuses) }
     });
     strict.collect::<Result<Vec<_>, _>>().map(Json::array)
 }
 
 /// The properties, and their names in JavaScript's order.
-fn strict_properties(node: ObjectRef<'_>) -> Result<(Json, Json), String> {
+fn strict_properties(node: ObjectRef<'_>, refuses: Refuses) -> Result<(Json, Json), String> {
     if node.get("additionalProperties").is_some_and(|additional| additional.as_bool() != Some(false)) {
         return Err("schema-valued or true additionalProperties is unsupported".to_owned());
     }
@@ -94,7 +112,7 @@ fn strict_properties(node: ObjectRef<'_>) -> Result<(Json, Json), String> {
     }
     let mut strict = Vec::with_capacity(properties.len());
     for (name, property) in &properties {
-        let value = strict_node(property)?;
+        let value = strict_node(property, refuses)?;
         let wrapped = if required.iter().any(|required| required == name) || allows_null(property) {
             value
         } else {

@@ -36,12 +36,33 @@ impl Probe {
     }
 }
 
-/// Tries it; the text says what came.
-pub(crate) async fn probe(models: &dyn Provider, model: &Model, what: Probe) -> Result<String, String> {
-    let model = if what == Probe::Error { Model { id: NO_SUCH_MODEL.to_owned(), ..model.clone() } } else { model.clone() };
+/// Why the scripted provider is not asked for an error.
+const SCRIPT_HAS_NO_MODELS: &str = "does not apply: a script is played for every model, so that none is unknown";
+
+/// What came of it.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// It works; the text says what came.
+    Works(String),
+    /// It does not; the text says why.
+    Fails(String),
+    /// The provider cannot be asked for it; the text says why.
+    DoesNotApply(&'static str),
+}
+
+/// Tries it.
+pub(crate) async fn probe(models: &dyn Provider, model: &Model, what: Probe) -> Outcome {
     if what == Probe::Error && model.api == API {
-        return Ok("left out: the scripted provider has no models of its own that could be unknown".to_owned());
+        return Outcome::DoesNotApply(SCRIPT_HAS_NO_MODELS);
     }
+    match tried(models, model, what).await {
+        Ok(detail) => Outcome::Works(detail),
+        Err(detail) => Outcome::Fails(detail),
+    }
+}
+
+async fn tried(models: &dyn Provider, model: &Model, what: Probe) -> Result<String, String> {
+    let model = if what == Probe::Error { Model { id: NO_SUCH_MODEL.to_owned(), ..model.clone() } } else { model.clone() };
     let (deltas, message) = ask(models, &model, what).await?;
     match what {
         Probe::Answer if message.stop_reason == StopReason::Error => Err(error_text(&message)),
@@ -99,5 +120,34 @@ fn tool() -> ToolDeclaration {
         description: "Tells the time in a city".to_owned(),
         parameters,
         constrained_sampling: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use picofleet_models::config::Providers;
+    use picofleet_models::registry::{Models, SCRIPTED_MODEL, SCRIPTED_PROVIDER};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_scripted_model_answers_calls_a_tool_and_is_not_asked_for_an_error() {
+        let models = Models::new(&Providers::new(), Clock::system(), |_| None);
+        let model = models.get_model(SCRIPTED_PROVIDER, SCRIPTED_MODEL).unwrap();
+        assert!(matches!(probe(&models, model, Probe::Answer).await, Outcome::Works(_)));
+        assert!(matches!(probe(&models, model, Probe::Tool).await, Outcome::Works(_)));
+        assert_eq!(probe(&models, model, Probe::Error).await, Outcome::DoesNotApply(SCRIPT_HAS_NO_MODELS));
+    }
+
+    /// A provider that is not there fails every request, which is what the last probe wants.
+    #[tokio::test]
+    async fn other_providers_are_asked_for_all_three() {
+        let models = Models::new(&Providers::new(), Clock::system(), |_| None);
+        let model = models.get_model(SCRIPTED_PROVIDER, SCRIPTED_MODEL).unwrap();
+        let away = Model { api: "openai-responses".to_owned(), provider: "away".to_owned(), ..model.clone() };
+        let text = "Unknown provider: away".to_owned();
+        assert_eq!(probe(&models, &away, Probe::Answer).await, Outcome::Fails(text.clone()));
+        assert_eq!(probe(&models, &away, Probe::Tool).await, Outcome::Fails(text.clone()));
+        assert_eq!(probe(&models, &away, Probe::Error).await, Outcome::Works(text));
     }
 }

@@ -5,18 +5,19 @@ use futures::stream::BoxStream;
 use picofleet_delta::Json;
 use picofleet_session::Millis;
 use picofleet_session::message::{AssistantMessage, DeferredHandle, StopReason};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::decoder::{AnthropicDecoder, error_text, quote};
 use super::request::{Built, finish};
 use super::usage::Meter;
-use crate::arguments::decode;
+use crate::arguments::{Halves, decode};
+use crate::deferred::{LIFETIME_MS, is_id, is_transient, pending, set_duration, without_key};
 use crate::http::{Client, Decoder as _, HttpError, Request, RequestError, StreamEnd};
 use crate::js;
 use crate::model::Model;
-use crate::provider::{CancelDeferredError, DeferredRequest, StreamEvent, StreamOptions, empty_answer};
+use crate::provider::{CancelDeferredError, StreamEvent, StreamOptions, empty_answer};
 
 const PATH: &str = "/v1/messages/batches";
 
@@ -26,14 +27,8 @@ const CUSTOM_ID: &str = "answer";
 /// What the documentation of the API polls with, in milliseconds.
 const POLL_AFTER_MS: u64 = 60_000;
 
-/// How long the server works on a batch at most, in milliseconds.
-const LIFETIME_MS: i64 = 24 * 60 * 60 * 1000;
-
 /// The share of the usual price that a batch costs.
 const PRICE_SHARE: f64 = 0.5;
-
-/// Longest id of a batch; it becomes a part of a path.
-const ID_MAX: usize = 256;
 
 /// What went wrong: a call, or what its answer says.
 enum Failure {
@@ -68,28 +63,13 @@ enum Progress {
     Ended(Vec<StreamEvent>),
 }
 
-/// The time within which an answer must come, in milliseconds.
-///
-/// # Errors
-///
-/// The window has a name that nobody knows; the text is the error message of the answer.
-pub(super) fn window_ms(request: &DeferredRequest) -> Result<i64, String> {
-    let DeferredRequest::Within { window: Some(window) } = request else { return Ok(LIFETIME_MS) };
-    match window.as_str() {
-        "15m" => Ok(15 * 60 * 1000),
-        "1h" => Ok(60 * 60 * 1000),
-        "24h" => Ok(LIFETIME_MS),
-        other => Err(format!("Unknown window {other:?} for a deferred response; use 15m, 1h or 24h")),
-    }
-}
-
 impl Batches {
     /// Makes a batch; the stream ends with its handle.
     pub(super) fn create(self, built: Built, options: StreamOptions, window_ms: i64) -> BoxStream<'static, StreamEvent> {
         let later = async move {
             let started = Instant::now();
             let made = self.make(&built, &options, window_ms).await;
-            let events = made.map(|handle| self.deferred(handle));
+            let events = made.map(|handle| pending(&self.model, self.now(), handle));
             self.told(events, started)
         };
         futures::stream::once(later).flat_map(futures::stream::iter).boxed()
@@ -148,14 +128,14 @@ impl Batches {
         match self.progress(&path, &handle.id).await {
             Ok(Progress::Ended(events)) => Ok(events),
             // The answer may still come, so a call that did not get through says nothing about it.
-            Err(Failure::Http(error)) if is_transient(&error) && !late => Ok(self.deferred(handle.clone())),
+            Err(Failure::Http(error)) if is_transient(&error) && !late => Ok(pending(&self.model, self.now(), handle.clone())),
             Err(failure) => Err(failure),
             Ok(Progress::Pending) if late => {
                 // Best effort: the server ends it by itself, too.
                 let _ = self.post_cancel(&path).await;
                 Err(Failure::Text(expired(&handle.id)))
             }
-            Ok(Progress::Pending) => Ok(self.deferred(handle.clone())),
+            Ok(Progress::Pending) => Ok(pending(&self.model, self.now(), handle.clone())),
         }
     }
 
@@ -215,20 +195,13 @@ impl Batches {
         self.client.clock().now()
     }
 
-    /// The events of an answer that is still to come.
-    fn deferred(&self, handle: DeferredHandle) -> Vec<StreamEvent> {
-        let empty = empty_answer(&self.model, self.now());
-        let message = AssistantMessage { stop_reason: StopReason::Deferred, deferred: Some(handle), ..empty.clone() };
-        vec![StreamEvent::Start { message: Box::new(empty) }, StreamEvent::terminal(message)]
-    }
-
     /// The events of an answer that is here, as if it had been streamed.
     fn answer(&self, message: &Json) -> Vec<StreamEvent> {
         let mut events = Vec::new();
         let mut decoder = AnthropicDecoder::with_meter(&self.model, self.now(), Meter::new(&self.model, PRICE_SHARE));
         decoder.start(&mut events);
         for event in as_stream(message) {
-            if let Err(problem) = decoder.event(&event, &mut events) {
+            if let Err(problem) = decoder.event(&event, &Halves::default(), &mut events) {
                 decoder.break_off(problem);
                 break;
             }
@@ -247,9 +220,7 @@ impl Batches {
             let error_message = Some(self.text(&failure));
             vec![StreamEvent::terminal(AssistantMessage { stop_reason, error_message, ..empty_answer(&self.model, self.now()) })]
         });
-        if let Some(StreamEvent::Done { message } | StreamEvent::Error { message }) = events.last_mut() {
-            message.duration_ms = u32::try_from(started.elapsed().as_millis()).ok().map(f64::from);
-        }
+        set_duration(&mut events, started);
         events
     }
 
@@ -259,10 +230,7 @@ impl Batches {
             Failure::Http(error) => error_text(error),
             Failure::Text(text) => text.clone(),
         };
-        match self.key.as_ref().map(SecretString::expose_secret).filter(|key| !key.is_empty()) {
-            Some(key) => text.replace(key, "[redacted]"),
-            None => text,
-        }
+        without_key(text, self.key.as_ref())
     }
 }
 
@@ -270,21 +238,8 @@ fn expired(id: &str) -> String {
     format!("Anthropic message batch {id} expired before it was answered")
 }
 
-fn is_id(id: &str) -> bool {
-    !id.is_empty() && id.len() <= ID_MAX && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
-}
-
 fn batch_path(id: &str) -> Result<String, Failure> {
     if is_id(id) { Ok(format!("{PATH}/{id}")) } else { Err(Failure::Text(format!("Unknown Anthropic message batch: {}", quote(id)))) }
-}
-
-/// True for what may go well at the next call.
-fn is_transient(error: &HttpError) -> bool {
-    match error {
-        HttpError::Status(refusal) => matches!(refusal.status, 408 | 409 | 429) || refusal.status >= 500,
-        HttpError::Connect { .. } | HttpError::NoAnswer | HttpError::Cut { .. } | HttpError::Idle { .. } => true,
-        _ => false,
-    }
 }
 
 /// The events that would have streamed a message.

@@ -9,7 +9,7 @@ use picofleet_session::Millis;
 use picofleet_session::message::{AssistantBlock, AssistantMessage, StopReason, TextContent, ThinkingContent, ToolCall};
 
 use super::usage::Meter;
-use crate::arguments::{ArgumentsStream, parse_json_with_repair};
+use crate::arguments::{ArgumentsStream, Halves, Joined, repair_with_halves};
 use crate::http::{Decoder, HttpError, StatusError, StreamEnd, seconds};
 use crate::js;
 use crate::model::Model;
@@ -56,6 +56,8 @@ struct Open {
     index: usize,
     /// The argument text of a call.
     arguments: Option<ArgumentsStream>,
+    /// Its text, thinking or argument text, as far as it waits for the rest of a character.
+    joined: Joined,
 }
 
 impl AnthropicDecoder {
@@ -78,22 +80,22 @@ impl AnthropicDecoder {
         if !EVENTS.contains(&name) {
             return Ok(());
         }
-        let event = parse_json_with_repair(&sse.data).map_err(|error| unreadable(name, &error.to_string(), &sse.data))?;
-        self.event(&event, out)
+        let (event, halves) = repair_with_halves(&sse.data).map_err(|error| unreadable(name, &error.to_string(), &sse.data))?;
+        self.event(&event, &halves, out)
     }
 
-    /// Takes an event of the server.
+    /// Takes an event of the server, with the halves of characters in its texts.
     ///
     /// # Errors
     ///
     /// The answer ends here, with this error message.
-    pub(super) fn event(&mut self, event: &Json, out: &mut Vec<StreamEvent>) -> Result<(), Problem> {
+    pub(super) fn event(&mut self, event: &Json, halves: &Halves, out: &mut Vec<StreamEvent>) -> Result<(), Problem> {
         match event.get("type").and_then(Json::as_str).as_deref() {
             Some("message_start") => self.message_start(event),
             Some("message_delta") => self.message_delta(event)?,
             Some("message_stop") => self.stopped = true,
-            Some("content_block_start") => self.block_start(event, out)?,
-            Some("content_block_delta") => self.block_delta(event, out),
+            Some("content_block_start") => self.block_start(event, halves, out)?,
+            Some("content_block_delta") => self.block_delta(event, halves, out),
             Some("content_block_stop") => self.block_stop(event, out),
             _ => {}
         }
@@ -155,16 +157,21 @@ impl AnthropicDecoder {
         Ok(())
     }
 
-    fn block_start(&mut self, event: &Json, out: &mut Vec<StreamEvent>) -> Result<(), Problem> {
+    fn block_start(&mut self, event: &Json, halves: &Halves, out: &mut Vec<StreamEvent>) -> Result<(), Problem> {
         let Some(block) = event.get("content_block") else { return Ok(()) };
         let index = self.answer.content.len();
+        let mut joined = Joined::default();
+        let mut begin = |member: &str| {
+            let whole = text(block, member).unwrap_or_default();
+            joined.push(whole, halves.at(format_args!("content_block/{member}"))).into_owned()
+        };
         let (block, start, arguments) = match text(block, "type").as_deref() {
             Some("text") => {
-                let text = TextContent::new(text(block, "text").unwrap_or_default());
+                let text = TextContent::new(begin("text"));
                 (AssistantBlock::Text(text), StreamEvent::TextStart { index }, None)
             }
             Some(kind @ ("thinking" | "redacted_thinking")) => {
-                let thinking = thinking(block, kind == "redacted_thinking");
+                let thinking = thinking(block, begin("thinking"), kind == "redacted_thinking");
                 (AssistantBlock::Thinking(thinking), StreamEvent::ThinkingStart { index }, None)
             }
             Some("tool_use") => {
@@ -178,25 +185,30 @@ impl AnthropicDecoder {
             return Err(format!("Anthropic stream has more than {BLOCKS_MAX} content blocks"));
         }
         self.answer.content.push(block);
-        self.open.insert(block_key(event), Open { index, arguments });
+        self.open.insert(block_key(event), Open { index, arguments, joined });
         out.push(start);
         Ok(())
     }
 
-    fn block_delta(&mut self, event: &Json, out: &mut Vec<StreamEvent>) {
+    fn block_delta(&mut self, event: &Json, halves: &Halves, out: &mut Vec<StreamEvent>) {
         let Some(open) = self.open.get_mut(&block_key(event)) else { return };
         let Some(delta) = event.get("delta") else { return };
         let index = open.index;
         let piece = |kind: &str, member: &str| text(delta, "type").filter(|own| own == kind).and_then(|_| text(delta, member));
+        let joined = &mut open.joined;
+        let mut next = |kind: &str, member: &str| {
+            let edges = halves.at(format_args!("delta/{member}"));
+            piece(kind, member).map(|more| joined.push(more, edges).into_owned())
+        };
         match self.answer.content.get_mut(index) {
             Some(AssistantBlock::Text(block)) => {
-                if let Some(delta) = piece("text_delta", "text") {
+                if let Some(delta) = next("text_delta", "text") {
                     block.text.push_str(&delta);
                     out.push(StreamEvent::TextDelta { index, delta });
                 }
             }
             Some(AssistantBlock::Thinking(block)) => {
-                if let Some(delta) = piece("thinking_delta", "thinking") {
+                if let Some(delta) = next("thinking_delta", "thinking") {
                     block.thinking.push_str(&delta);
                     out.push(StreamEvent::ThinkingDelta { index, delta });
                 } else if let Some(signature) = piece("signature_delta", "signature") {
@@ -204,7 +216,7 @@ impl AnthropicDecoder {
                 }
             }
             Some(AssistantBlock::ToolCall(_)) => {
-                if let (Some(delta), Some(stream)) = (piece("input_json_delta", "partial_json"), &mut open.arguments) {
+                if let (Some(delta), Some(stream)) = (next("input_json_delta", "partial_json"), &mut open.arguments) {
                     stream.push(&delta);
                     out.push(StreamEvent::ToolCallDelta { index, delta });
                 }
@@ -214,7 +226,7 @@ impl AnthropicDecoder {
     }
 
     fn block_stop(&mut self, event: &Json, out: &mut Vec<StreamEvent>) {
-        let Some(Open { index, arguments }) = self.open.remove(&block_key(event)) else { return };
+        let Some(Open { index, arguments, .. }) = self.open.remove(&block_key(event)) else { return };
         out.extend(match self.answer.content.get_mut(index) {
             Some(AssistantBlock::Text(block)) => Some(StreamEvent::TextEnd { index, content: block.text.clone() }),
             Some(AssistantBlock::Thinking(block)) => Some(StreamEvent::ThinkingEnd { index, content: block.thinking.clone() }),
@@ -288,12 +300,12 @@ fn text(object: &Json, member: &str) -> Option<String> {
     Some(object.get(member)?.as_str()?.into_owned())
 }
 
-fn thinking(block: &Json, redacted: bool) -> ThinkingContent {
+fn thinking(block: &Json, thinking: String, redacted: bool) -> ThinkingContent {
     if redacted {
         return ThinkingContent { thinking: REDACTED.to_owned(), thinking_signature: text(block, "data"), redacted: Some(true) };
     }
     let signature = text(block, "signature").unwrap_or_default();
-    ThinkingContent { thinking: text(block, "thinking").unwrap_or_default(), thinking_signature: Some(signature), redacted: None }
+    ThinkingContent { thinking, thinking_signature: Some(signature), redacted: None }
 }
 
 fn tool_call(block: &Json) -> ToolCall {

@@ -7,7 +7,8 @@ use picofleet_session::message::ToolDeclaration;
 
 use super::compat::Compat;
 use super::messages::with_member;
-use super::strict::{StrictError, strict_schema};
+use super::strict::strict_schema;
+use crate::strict::NO_STRICT_TOOLS;
 
 /// Keeps the hidden text that the server adds for tool changes in the cached prefix from the first request on.
 const PLACEHOLDER_NAME: &str = "__pi_deferred_placeholder__";
@@ -70,7 +71,7 @@ impl<'a> Tools<'a> {
         if !required && self.relaxed {
             return Ok(None);
         }
-        let schema = if self.compat.strict_tools { strict_schema(&tool.parameters) } else { Err(StrictError::unsupported()) };
+        let schema = if self.compat.strict_tools { strict_schema(&tool.parameters) } else { Err(NO_STRICT_TOOLS.to_owned()) };
         match schema {
             Ok(schema) => {
                 self.preferred_strict.set(self.preferred_strict.get() || !required);

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use picofleet_delta::{DEPTH_MAX, Json};
 
+use super::halves::{Edges, Halves, PATH_MAX};
+
 /// A text of a provider is not JSON.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("decode JSON at byte {offset}: {problem}")]
@@ -64,6 +66,10 @@ struct Text {
     escape: Escape,
     /// The first half of a pair, waiting for the second.
     high: Option<u16>,
+    /// A unit was read.
+    begun: bool,
+    /// The first unit, if it is the second half of a pair.
+    first: Option<u16>,
 }
 
 #[derive(Default)]
@@ -83,6 +89,7 @@ pub(super) struct Decoder {
     state: State,
     offset: usize,
     failed: Option<DecodeError>,
+    halves: Halves,
 }
 
 /// What is wrong, before it has a place.
@@ -118,10 +125,10 @@ impl Decoder {
 
     /// Takes the plain start of a text inside a string at once; gives its length.
     fn push_plain(&mut self, rest: &str) -> usize {
-        let State::Text(Text { text, escape: Escape::None, high }, _) = &mut self.state else { return 0 };
+        let State::Text(Text { text, escape: Escape::None, high, begun, .. }, _) = &mut self.state else { return 0 };
         let plain = rest.bytes().position(|byte| byte < 0x20 || byte == b'"' || byte == b'\\').unwrap_or(rest.len());
         if plain > 0 {
-            *high = None;
+            (*high, *begun) = (None, true);
             text.push_str(&rest[..plain]);
         }
         plain
@@ -224,7 +231,7 @@ impl Decoder {
         let repair = self.strings == Strings::Repaired;
         match std::mem::take(&mut text.escape) {
             Escape::None if c == '"' => {
-                let (text, is_key) = (std::mem::take(&mut text.text), *is_key);
+                let (text, is_key) = (std::mem::take(text), *is_key);
                 self.end_text(text, is_key);
             }
             Escape::None if c == '\\' => text.escape = Escape::Start,
@@ -257,14 +264,47 @@ impl Decoder {
         Ok(())
     }
 
-    fn end_text(&mut self, text: String, is_key: bool) {
+    fn end_text(&mut self, text: Text, is_key: bool) {
+        let edges = Edges { first: text.first, last: text.high };
         match self.stack.last_mut() {
             Some(Open::Object(_, key)) if is_key => {
-                *key = Some(Arc::from(text));
+                *key = Some(Arc::from(text.text));
                 self.state = State::Colon;
+                return;
             }
-            _ => self.complete(Json::from(text)),
+            _ if edges.any() => {
+                if let Some(path) = self.path() {
+                    self.halves.note(path, edges);
+                }
+            }
+            _ => {}
         }
+        self.complete(Json::from(text.text));
+    }
+
+    /// Where the value is that is read now; nothing where it is too deep to be of interest.
+    fn path(&self) -> Option<String> {
+        let mut path = String::new();
+        for (depth, open) in self.stack.iter().enumerate() {
+            if depth > 0 {
+                path.push('/');
+            }
+            match open {
+                Open::Array(items) => path.push_str(&items.len().to_string()),
+                // Before it is copied: keys may be long.
+                Open::Object(_, Some(key)) if path.len() + key.len() <= PATH_MAX => path.push_str(key),
+                Open::Object(..) => return None,
+            }
+            if path.len() > PATH_MAX {
+                return None;
+            }
+        }
+        Some(path)
+    }
+
+    /// The halves of characters at the ends of texts so far.
+    pub(super) fn take_halves(&mut self) -> Halves {
+        std::mem::take(&mut self.halves)
     }
 
     /// The value, now that the text is complete.
@@ -307,18 +347,19 @@ impl Decoder {
 
 impl Text {
     fn plain(&mut self, c: char) {
-        self.high = None;
+        (self.high, self.begun) = (None, true);
         self.text.push(c);
     }
 
     /// Takes a UTF-16 unit; a half without its partner is dropped.
     fn unit(&mut self, unit: u16) {
-        let high = self.high.take();
+        let (high, begun) = (self.high.take(), std::mem::replace(&mut self.begun, true));
         let pair = high.filter(|_| (0xdc00..0xe000).contains(&unit)).map(|high| [high, unit]);
         let units = pair.into_iter().flatten().chain(pair.is_none().then_some(unit));
         match char::decode_utf16(units).next() {
             Some(Ok(c)) => self.text.push(c),
             _ if (0xd800..0xdc00).contains(&unit) => self.high = Some(unit),
+            _ if !begun => self.first = Some(unit),
             _ => {}
         }
     }

@@ -56,6 +56,16 @@ fn provider_problems(path: &str, provider: &ProviderConfig, problems: &mut Probl
     if provider.api_key_env.as_deref() == Some("") {
         problems.add(&format!("{path}.api_key_env"), "it names no variable; set its name or remove it");
     }
+    if let Some(file) = &provider.ca_file {
+        let secure =
+            provider.base_url.as_deref().is_some_and(|url| url.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://")));
+        let problem = match (file.as_os_str().is_empty(), secure) {
+            (true, _) => Some("it names no file; set its path or remove it"),
+            (false, false) => Some("only an https base_url has certificates to check; remove it or correct base_url"),
+            (false, true) => None,
+        };
+        problem.into_iter().for_each(|problem| problems.add(&format!("{path}.ca_file"), problem));
+    }
     object_problem(&format!("{path}.compat"), provider.compat.as_ref(), problems);
     let limits = &provider.limits;
     let zero = [("concurrency", limits.concurrency.map(u64::from)), ("requests_per_minute", limits.requests_per_minute.map(u64::from))];

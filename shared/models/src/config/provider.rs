@@ -63,6 +63,10 @@ pub struct ProviderConfig {
     /// The file that has the key; white space around it is no part of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_file: Option<PathBuf>,
+    /// A file with certificates of authorities, in PEM form, that are trusted beside those of the system: for a server or a
+    /// proxy with a certificate of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
     /// Headers of every request. Credentials belong into `api_key_env` or `api_key_file`; values under names that sound like
     /// credentials are not shown.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "hidden_values", default)]

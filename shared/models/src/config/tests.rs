@@ -6,6 +6,7 @@ const FULL: &str = r#"
     api = "openai-completions"
     base_url = "https://api.example/v1"
     api_key_env = "OPENAI_API_KEY"
+    ca_file = "ca.pem"
     headers = { x-team = "blue", x-api-key = "hush" }
     compat = { supportsStore = false, supportsStrictMode = false }
     limits = { concurrency = 4, requests_per_minute = 60, tokens_per_minute = 100000, queue_max = 10, wait_max_ms = 1000 }
@@ -118,6 +119,18 @@ fn what_does_not_hold_together_is_told_with_its_place() {
         (
             "[providers.a]\napi = \"scripted\"\napi_key_env = \"A\"\napi_key_file = \"b\"",
             "providers.a: api_key_env and api_key_file are both set; keep one",
+        ),
+        (
+            "[providers.a]\napi = \"anthropic-messages\"\nbase_url = \"http://a\"\nca_file = \"ca.pem\"",
+            "providers.a.ca_file: only an https base_url has certificates to check; remove it or correct base_url",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nca_file = \"ca.pem\"",
+            "providers.a.ca_file: only an https base_url has certificates to check; remove it or correct base_url",
+        ),
+        (
+            "[providers.a]\napi = \"anthropic-messages\"\nbase_url = \"https://a\"\nca_file = \"\"",
+            "providers.a.ca_file: it names no file; set its path or remove it",
         ),
         (
             "[providers.a]\napi = \"anthropic-messages\"\nbase_url = \"http://a\"\nscript = \"s\"",

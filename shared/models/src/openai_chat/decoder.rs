@@ -11,7 +11,7 @@ use super::compat::Compat;
 use super::details::Details;
 use super::error::{chunk_text, http_text, truthy};
 use super::usage::usage;
-use crate::arguments::{self, ArgumentsStream};
+use crate::arguments::{ArgumentsStream, Edges, Halves, Joined, decode_with_halves};
 use crate::http::{Decoder, StreamEnd};
 use crate::model::Model;
 use crate::provider::{StreamEvent, empty_answer};
@@ -39,6 +39,8 @@ pub struct OpenAiChatDecoder {
     message: AssistantMessage,
     text: Option<usize>,
     thinking: Option<usize>,
+    joined_text: Joined,
+    joined_thinking: Joined,
     details: Details,
     calls: Calls,
     finished: bool,
@@ -58,6 +60,7 @@ struct Call {
     /// Its block.
     index: usize,
     arguments: ArgumentsStream,
+    joined: Joined,
     numbered: bool,
 }
 
@@ -71,6 +74,8 @@ impl OpenAiChatDecoder {
             message: empty_answer(model, timestamp),
             text: None,
             thinking: None,
+            joined_text: Joined::default(),
+            joined_thinking: Joined::default(),
             details: Details::default(),
             calls: Calls::default(),
             finished: false,
@@ -78,7 +83,7 @@ impl OpenAiChatDecoder {
         }
     }
 
-    fn chunk(&mut self, chunk: ObjectRef<'_>, events: &mut Vec<StreamEvent>) {
+    fn chunk(&mut self, chunk: ObjectRef<'_>, halves: &Halves, events: &mut Vec<StreamEvent>) {
         let text = |name: &str| chunk.get(name).and_then(Json::as_str).filter(|text| !text.is_empty());
         if self.message.response_id.is_none() {
             self.message.response_id = text("id").map(Into::into);
@@ -97,7 +102,7 @@ impl OpenAiChatDecoder {
             self.finish_reason(&reason);
         }
         if let Some(delta) = choice.get("delta").and_then(Json::as_object) {
-            self.delta(delta, events);
+            self.delta(delta, halves, events);
         }
     }
 
@@ -115,31 +120,40 @@ impl OpenAiChatDecoder {
         };
     }
 
-    fn delta(&mut self, delta: ObjectRef<'_>, events: &mut Vec<StreamEvent>) {
-        let text = |name: &str| delta.get(name).and_then(Json::as_str).filter(|text| !text.is_empty());
+    fn delta(&mut self, delta: ObjectRef<'_>, halves: &Halves, events: &mut Vec<StreamEvent>) {
+        // Half a character is not empty, though nothing of it can be shown yet.
+        let piece = |name: &str| {
+            let edges = halves.at(format_args!("choices/0/delta/{name}"));
+            let text = delta.get(name).and_then(Json::as_str)?;
+            (!text.is_empty() || edges.any()).then_some((text, edges))
+        };
         // Before the text: proxies put both into one chunk.
-        if let Some((field, more)) = REASONING_FIELDS.into_iter().find_map(|field| Some((field, text(field)?))) {
+        if let Some((field, (more, edges))) = REASONING_FIELDS.into_iter().find_map(|field| Some((field, piece(field)?))) {
             let index = self.thinking_block(field, events);
+            let more = self.joined_thinking.push(more, edges);
             if let Some(AssistantBlock::Thinking(block)) = self.message.content.get_mut(index) {
                 block.thinking.push_str(&more);
             }
             events.push(StreamEvent::ThinkingDelta { index, delta: more.into_owned() });
         }
-        for detail in delta.get("reasoning_details").and_then(Json::as_array).into_iter().flat_map(|details| details.iter()) {
-            if self.details.push(detail) {
+        let details = delta.get("reasoning_details").and_then(Json::as_array);
+        for (place, detail) in details.into_iter().flat_map(|details| details.iter()).enumerate() {
+            if self.details.push(detail, |member| halves.at(format_args!("choices/0/delta/reasoning_details/{place}/{member}"))) {
                 self.thinking_block("", events);
             }
         }
-        if let Some(more) = text("content") {
+        if let Some((more, edges)) = piece("content") {
             let index = self.text_block(events);
+            let more = self.joined_text.push(more, edges);
             if let Some(AssistantBlock::Text(block)) = self.message.content.get_mut(index) {
                 block.text.push_str(&more);
             }
             events.push(StreamEvent::TextDelta { index, delta: more.into_owned() });
         }
-        for call in delta.get("tool_calls").and_then(Json::as_array).into_iter().flat_map(|calls| calls.iter()) {
+        let calls = delta.get("tool_calls").and_then(Json::as_array);
+        for (place, call) in calls.into_iter().flat_map(|calls| calls.iter()).enumerate() {
             if let Some(call) = call.as_object() {
-                self.call(call, events);
+                self.call(call, halves.at(format_args!("choices/0/delta/tool_calls/{place}/function/arguments")), events);
             }
         }
     }
@@ -163,7 +177,7 @@ impl OpenAiChatDecoder {
         })
     }
 
-    fn call(&mut self, delta: ObjectRef<'_>, events: &mut Vec<StreamEvent>) {
+    fn call(&mut self, delta: ObjectRef<'_>, edges: Edges, events: &mut Vec<StreamEvent>) {
         let number = delta.get("index").and_then(Json::as_f64).map(f64::to_bits);
         let text = |value: Option<&Json>| value.and_then(Json::as_str).filter(|text| !text.is_empty()).map(String::from);
         let function = delta.get("function");
@@ -180,6 +194,7 @@ impl OpenAiChatDecoder {
             self.calls.by_id.insert(id.clone(), place);
         }
         let more = text(function.and_then(|function| function.get("arguments"))).unwrap_or_default();
+        let more = call.joined.push(more, edges).into_owned();
         call.arguments.push(&more);
         if let Some(AssistantBlock::ToolCall(block)) = self.message.content.get_mut(call.index) {
             for (own, told) in [(&mut block.id, id), (&mut block.name, name)] {
@@ -198,7 +213,7 @@ impl OpenAiChatDecoder {
         let arguments = Json::build_object().build();
         let block = ToolCall { id, name, arguments, thought_signature: None, namespace: None, arguments_error: None };
         self.message.content.push(AssistantBlock::ToolCall(block));
-        self.calls.all.push(Call { index, arguments: ArgumentsStream::default(), numbered: false });
+        self.calls.all.push(Call { index, arguments: ArgumentsStream::default(), joined: Joined::default(), numbered: false });
         self.calls.all.len() - 1
     }
 
@@ -266,7 +281,7 @@ impl Decoder for OpenAiChatDecoder {
         if message.data.is_empty() {
             return ControlFlow::Continue(());
         }
-        let Ok(chunk) = arguments::decode(&message.data) else {
+        let Ok((chunk, halves)) = decode_with_halves(&message.data) else {
             self.failure = Some(MALFORMED.to_owned());
             return ControlFlow::Break(());
         };
@@ -275,7 +290,7 @@ impl Decoder for OpenAiChatDecoder {
             return ControlFlow::Break(());
         }
         if let Some(chunk) = chunk.as_object() {
-            self.chunk(chunk, events);
+            self.chunk(chunk, &halves, events);
         }
         ControlFlow::Continue(())
     }

@@ -3,7 +3,7 @@
 use picofleet_delta::Json;
 use picofleet_session::message::{ThinkingContent, ToolCall};
 
-use crate::arguments;
+use crate::arguments::{self, Edges, Joined};
 
 /// Details as they stream in: consecutive ones of the same text or summary are one.
 #[derive(Default)]
@@ -14,11 +14,12 @@ struct Detail {
     value: Json,
     /// The member that grows and what it has come to.
     text: Option<(&'static str, String)>,
+    joined: Joined,
 }
 
 impl Details {
-    /// Takes a detail; one of an unknown form is dropped. True when it was taken.
-    pub(super) fn push(&mut self, detail: &Json) -> bool {
+    /// Takes a detail; one of an unknown form is dropped. True when it was taken. `edges` are those of a member's text.
+    pub(super) fn push(&mut self, detail: &Json, edges: impl Fn(&str) -> Edges) -> bool {
         if !is_detail(detail) {
             return false;
         }
@@ -27,11 +28,13 @@ impl Details {
             && let Some((last_member, text)) = &mut last.text
             && last_member == member
         {
-            text.push_str(more);
+            text.push_str(&last.joined.push(more.as_str(), edges(member)));
             last.value = filled(&last.value, detail, *member == "text");
             return true;
         }
-        self.0.push(Detail { value: detail.clone(), text: grows });
+        let mut joined = Joined::default();
+        let grows = grows.map(|(member, text)| (member, joined.push(text, edges(member)).into_owned()));
+        self.0.push(Detail { value: detail.clone(), text: grows, joined });
         true
     }
 
@@ -142,12 +145,12 @@ mod tests {
             r#"{"type":"reasoning.summary","summary":"d","format":"f"}"#,
             r#"{"type":"reasoning.text","text":"e"}"#,
         ] {
-            assert!(details.push(&json(detail)), "{detail}");
+            assert!(details.push(&json(detail), |_| Edges::default()), "{detail}");
         }
         for odd in
             ["1", "{}", r#"{"type":"reasoning.text"}"#, r#"{"type":"other","text":"a"}"#, r#"{"type":"reasoning.text","text":"a","id":1}"#]
         {
-            assert!(!details.push(&json(odd)), "{odd}");
+            assert!(!details.push(&json(odd), |_| Edges::default()), "{odd}");
         }
         let expected = r#"[{"type":"reasoning.text","text":"ab","id":"i","signature":"s","index":2},
             {"type":"reasoning.encrypted","data":"z"},{"type":"reasoning.encrypted","data":"z"},

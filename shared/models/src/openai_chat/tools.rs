@@ -5,7 +5,7 @@ use picofleet_session::message::ToolDeclaration;
 
 use super::BuildError;
 use super::compat::Compat;
-use crate::strict::strict_schema;
+use crate::strict::{NO_STRICT_TOOLS, strict_schema};
 
 /// The tools of a request.
 ///
@@ -34,7 +34,7 @@ fn strict_parameters(tool: &ToolDeclaration, supported: bool) -> Result<Option<J
     if word("type").as_deref() != Some("json_schema") {
         return Ok(None);
     }
-    let strict = if supported { strict_schema(&tool.parameters) } else { Err("strict tools are unsupported".to_owned()) };
+    let strict = if supported { strict_schema(&tool.parameters) } else { Err(NO_STRICT_TOOLS.to_owned()) };
     match strict {
         Ok(schema) => Ok(Some(schema)),
         Err(problem) if word("strict").as_deref() == Some("require") => Err(BuildError::Strict { tool: tool.name.clone(), problem }),

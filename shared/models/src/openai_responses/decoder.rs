@@ -13,7 +13,7 @@ use picofleet_session::message::{
 };
 
 use super::error::{MALFORMED, event_text, failure_text, http_text, with_hint};
-use crate::arguments::{ArgumentsStream, decode};
+use crate::arguments::{ArgumentsStream, Edges, Halves, Joined, decode, decode_with_halves};
 use crate::http::{Decoder, HttpError, StreamEnd};
 use crate::js;
 use crate::model::{Model, ModelCost, calculate_cost};
@@ -42,6 +42,7 @@ pub struct ResponsesDecoder {
 struct Slot {
     block: usize,
     kind: Kind,
+    joined: Joined,
 }
 
 enum Kind {
@@ -96,7 +97,7 @@ impl ResponsesDecoder {
     }
 
     fn take(&mut self, event: Option<&str>, data: &str, out: &mut Vec<StreamEvent>) -> Result<(), Failure> {
-        let data = decode(data).map_err(|_| MALFORMED.to_owned())?;
+        let (data, halves) = decode_with_halves(data).map_err(|_| MALFORMED.to_owned())?;
         let error = data.get("error").filter(|error| truthy(error));
         if event == Some("error") {
             // A member that is there counts, unless it is `null`.
@@ -104,13 +105,14 @@ impl ResponsesDecoder {
         }
         match error {
             Some(error) => Err(event_text(error)),
-            None => self.take_event(&data, out),
+            None => self.take_event(&data, &halves, out),
         }
     }
 
-    fn take_event(&mut self, event: &Json, out: &mut Vec<StreamEvent>) -> Result<(), Failure> {
+    fn take_event(&mut self, event: &Json, halves: &Halves, out: &mut Vec<StreamEvent>) -> Result<(), Failure> {
         let response = event.get("response");
         let delta = || event.get("delta").and_then(Json::as_str).unwrap_or_default();
+        let edges = || halves.at(format_args!("delta"));
         let index = event.get("output_index").and_then(Json::as_i64);
         match event.get("type").and_then(Json::as_str).unwrap_or_default().as_ref() {
             "response.created" => self.message.response_id = response.and_then(|response| text(response, "id")),
@@ -119,19 +121,20 @@ impl ResponsesDecoder {
                     self.open(index, item, out);
                 }
             }
-            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => self.think(index, &delta(), out),
-            "response.reasoning_summary_part.done" => self.think(index, "\n\n", out),
-            "response.output_text.delta" | "response.refusal.delta" => self.say(index, &delta(), out),
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => self.think(index, &delta(), edges(), out),
+            "response.reasoning_summary_part.done" => self.think(index, "\n\n", Edges::default(), out),
+            "response.output_text.delta" | "response.refusal.delta" => self.say(index, &delta(), edges(), out),
             "response.function_call_arguments.delta" => {
-                if let Some(Slot { block, kind: Kind::Call(arguments) }) = self.slots.get_mut(&index) {
-                    let delta = delta().into_owned();
+                if let Some(Slot { block, kind: Kind::Call(arguments), joined }) = self.slots.get_mut(&index) {
+                    let delta = joined.push(delta(), edges()).into_owned();
                     arguments.push(&delta);
                     out.push(StreamEvent::ToolCallDelta { index: *block, delta });
                 }
             }
             "response.function_call_arguments.done" => {
-                if let Some(Slot { block, kind: Kind::Call(arguments) }) = self.slots.get_mut(&index) {
+                if let Some(Slot { block, kind: Kind::Call(arguments), joined }) = self.slots.get_mut(&index) {
                     let whole = event.get("arguments").and_then(Json::as_str).unwrap_or_default();
+                    *joined = Joined::default();
                     if let Some(delta) = replace(arguments, &whole) {
                         out.push(StreamEvent::ToolCallDelta { index: *block, delta });
                     }
@@ -185,7 +188,7 @@ impl ResponsesDecoder {
             _ => return,
         };
         self.message.content.push(block);
-        if let Some(lost) = self.slots.insert(index, Slot { block: place, kind }) {
+        if let Some(lost) = self.slots.insert(index, Slot { block: place, kind, joined: Joined::default() }) {
             self.show_partial(lost);
         }
     }
@@ -207,21 +210,23 @@ impl ResponsesDecoder {
         }
     }
 
-    fn think(&mut self, index: Option<i64>, delta: &str, out: &mut Vec<StreamEvent>) {
-        if let Some(Slot { block, kind: Kind::Thinking }) = self.slots.get(&index)
+    fn think(&mut self, index: Option<i64>, delta: &str, edges: Edges, out: &mut Vec<StreamEvent>) {
+        if let Some(Slot { block, kind: Kind::Thinking, joined }) = self.slots.get_mut(&index)
             && let Some(AssistantBlock::Thinking(thinking)) = self.message.content.get_mut(*block)
         {
-            thinking.thinking.push_str(delta);
-            out.push(StreamEvent::ThinkingDelta { index: *block, delta: delta.to_owned() });
+            let delta = joined.push(delta, edges).into_owned();
+            thinking.thinking.push_str(&delta);
+            out.push(StreamEvent::ThinkingDelta { index: *block, delta });
         }
     }
 
-    fn say(&mut self, index: Option<i64>, delta: &str, out: &mut Vec<StreamEvent>) {
-        if let Some(Slot { block, kind: Kind::Text }) = self.slots.get(&index)
+    fn say(&mut self, index: Option<i64>, delta: &str, edges: Edges, out: &mut Vec<StreamEvent>) {
+        if let Some(Slot { block, kind: Kind::Text, joined }) = self.slots.get_mut(&index)
             && let Some(AssistantBlock::Text(text)) = self.message.content.get_mut(*block)
         {
-            text.text.push_str(delta);
-            out.push(StreamEvent::TextDelta { index: *block, delta: delta.to_owned() });
+            let delta = joined.push(delta, edges).into_owned();
+            text.text.push_str(&delta);
+            out.push(StreamEvent::TextDelta { index: *block, delta });
         }
     }
 

@@ -5,7 +5,7 @@ use futures::stream::BoxStream;
 use picofleet_delta::Json;
 use picofleet_session::Millis;
 use picofleet_session::message::{AssistantMessage, DeferredHandle, StopReason};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +13,7 @@ use super::decoder::{ResponsesDecoder, text};
 use super::error::{http_text, with_hint};
 use super::{BuildError, addressed, request};
 use crate::arguments::decode;
+use crate::deferred::{is_id, is_transient, pending, set_duration, window_ms, without_key};
 use crate::http::{Client, Decoder as _, HttpError, Request, RequestError, StreamEnd};
 use crate::model::Model;
 use crate::provider::{CancelDeferredError, Context, DeferredRequest, StreamEvent, StreamOptions, empty_answer};
@@ -21,12 +22,6 @@ const PATH: &str = "/responses";
 
 /// How long to wait between fetches, in milliseconds. Background responses take seconds to minutes.
 const POLL_AFTER_MS: u64 = 5_000;
-
-/// How long an answer may take when the caller names no window, in milliseconds.
-const LIFETIME_MS: i64 = 24 * 60 * 60 * 1000;
-
-/// Longest id of a response; it becomes a part of a path.
-const ID_MAX: usize = 256;
 
 /// What went wrong: a call, or what its answer says.
 enum Failure {
@@ -96,7 +91,7 @@ impl Background {
         let response = match self.get(&path).await {
             Ok(response) => response,
             // The answer may still come, so a call that did not get through says nothing about it.
-            Err(Failure::Http(error)) if is_transient(&error) && !late => return Ok(self.deferred(handle)),
+            Err(Failure::Http(error)) if is_transient(&error) && !late => return Ok(pending(&self.model, self.now(), handle)),
             Err(failure) => return Err(failure),
         };
         if late && is_pending(&response) {
@@ -151,7 +146,7 @@ impl Background {
         if is_pending(response) {
             let id = text(response, "id").filter(|id| is_id(id));
             let id = id.ok_or_else(|| Failure::Text("The provider made a background response without a usable id".to_owned()))?;
-            return Ok(self.deferred(handle(id)));
+            return Ok(pending(&self.model, self.now(), handle(id)));
         }
         let mut events = Vec::new();
         let mut decoder = ResponsesDecoder::new(&self.model, self.now());
@@ -160,21 +155,12 @@ impl Background {
         Ok(events)
     }
 
-    /// The events of an answer that is still to come.
-    fn deferred(&self, handle: DeferredHandle) -> Vec<StreamEvent> {
-        let empty = empty_answer(&self.model, self.now());
-        let message = AssistantMessage { stop_reason: StopReason::Deferred, deferred: Some(handle), ..empty.clone() };
-        vec![StreamEvent::Start { message: Box::new(empty) }, StreamEvent::terminal(message)]
-    }
-
     /// The events that come of some work, or the one of its failure. The last one gets its duration.
     fn told(self, work: impl Future<Output = Result<Vec<StreamEvent>, Failure>> + Send + 'static) -> BoxStream<'static, StreamEvent> {
         let later = async move {
             let started = Instant::now();
             let mut events = work.await.unwrap_or_else(|failure| vec![self.failed(&failure)]);
-            if let Some(StreamEvent::Done { message } | StreamEvent::Error { message }) = events.last_mut() {
-                message.duration_ms = u32::try_from(started.elapsed().as_millis()).ok().map(f64::from);
-            }
+            set_duration(&mut events, started);
             futures::stream::iter(events)
         };
         futures::stream::once(later).flatten().boxed()
@@ -195,10 +181,7 @@ impl Background {
             Failure::Http(error) => with_hint(http_text(&self.model.provider, error)),
             Failure::Text(text) => text.clone(),
         };
-        match self.key.as_ref().map(SecretString::expose_secret).filter(|key| !key.is_empty()) {
-            Some(key) => text.replace(key, "[redacted]"),
-            None => text,
-        }
+        without_key(text, self.key.as_ref())
     }
 }
 
@@ -209,34 +192,10 @@ fn in_background(body: &Json) -> Json {
     Json::object(members.map(|(name, value)| (name, value.clone())).chain(own))
 }
 
-/// The time within which an answer must come, in milliseconds.
-fn window_ms(wanted: &DeferredRequest) -> Result<i64, String> {
-    let DeferredRequest::Within { window: Some(window) } = wanted else { return Ok(LIFETIME_MS) };
-    match window.as_str() {
-        "15m" => Ok(15 * 60 * 1000),
-        "1h" => Ok(60 * 60 * 1000),
-        "24h" => Ok(LIFETIME_MS),
-        other => Err(format!("Unknown window {other:?} for a deferred response; use 15m, 1h or 24h")),
-    }
-}
-
 fn is_pending(response: &Json) -> bool {
     matches!(text(response, "status").as_deref(), Some("queued" | "in_progress"))
 }
 
-fn is_id(id: &str) -> bool {
-    !id.is_empty() && id.len() <= ID_MAX && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
-}
-
 fn response_path(id: &str) -> Result<String, Failure> {
     if is_id(id) { Ok(format!("{PATH}/{id}")) } else { Err(Failure::Text(format!("Unknown OpenAI background response: {id:?}"))) }
-}
-
-/// True for what may go well at the next call.
-fn is_transient(error: &HttpError) -> bool {
-    match error {
-        HttpError::Status(refusal) => matches!(refusal.status, 408 | 409 | 429) || refusal.status >= 500,
-        HttpError::Connect { .. } | HttpError::NoAnswer | HttpError::Cut { .. } | HttpError::Idle { .. } => true,
-        _ => false,
-    }
 }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use picofleet_session::Millis;
-use picofleet_session::message::{AssistantBlock, Message, StopReason, TextOrBlocks, UserMessage};
+use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, StopReason, TextOrBlocks, UserMessage};
 
 use super::*;
 use crate::breaker::BreakerOptions;
 use crate::config::ModelsConfig;
 use crate::http::HttpError;
 use crate::limiter::Limits;
+use crate::provider::empty_answer;
 
 fn clock() -> Clock {
     Clock::manual(Millis(1))

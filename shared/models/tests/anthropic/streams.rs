@@ -69,9 +69,11 @@ fn mixed() -> String {
 #[tokio::test]
 async fn a_connection_that_is_cut_anywhere_ends_in_a_transient_error() {
     let body = mixed().into_bytes();
-    let stop = body.windows(19).rposition(|part| part == b"event: message_stop").unwrap();
-    let cuts = (0..body.len()).step_by(3).chain([stop, body.len() - 1, body.len()]);
-    let cuts: Vec<_> = cuts.flat_map(|cut| [(cut, Part::Cut), (cut, Part::Bytes(Vec::new()))]).collect();
+    // A body that ends as if it were complete is told from a connection that ends by HTTP alone, so fewer of those will do.
+    let ends = |cut: usize| {
+        if cut.is_multiple_of(7) || cut + 20 > body.len() { vec![Part::Cut, Part::Bytes(Vec::new())] } else { vec![Part::Cut] }
+    };
+    let cuts: Vec<_> = (0..=body.len()).flat_map(|cut| ends(cut).into_iter().map(move |end| (cut, end))).collect();
     let (sent, plan) = (body.clone(), cuts.clone());
     let server = Server::start(move |_, number| {
         let (cut, end) = plan[number].clone();
@@ -172,7 +174,7 @@ async fn a_cancelled_stream_ends_at_once_and_closes_its_connection() {
     .await;
     let cancel = CancellationToken::new();
     let mut stream = provider(&Clock::system()).stream(&server.model(), &context(), &StreamOptions::default(), cancel.clone());
-    while !matches!(timeout(PATIENCE, stream.next()).await.unwrap(), Some(StreamEvent::TextDelta { .. })) {}
+    while !matches!(timeout(PATIENCE, stream.next()).await.unwrap().unwrap(), StreamEvent::TextDelta { .. }) {}
     cancel.cancel();
     let end = timeout(PATIENCE, stream.next()).await.unwrap().unwrap();
     let answer = end.final_message().unwrap();

@@ -132,6 +132,21 @@ async fn nobody_there() {
     assert!(is_retryable_assistant_error(&message));
 }
 
+/// The time to connect includes TLS, to which this server never answers.
+#[tokio::test]
+async fn connecting_has_an_end() {
+    let server = Server::start(|_, mut connection| async move { connection.closed().await }).await;
+    let model = model(&format!("https://127.0.0.1:{}/v1", server.port));
+    let provider = provider(ClientOptions { connect_timeout: Duration::from_millis(50), ..ClientOptions::default() });
+    let context = crate::server::context();
+    let ask =
+        picofleet_models::provider::Provider::stream(&provider, &model, &context, &StreamOptions::default(), CancellationToken::new());
+    let (events, message) = all(ask).await;
+    assert_eq!(events.len(), 1);
+    assert!(error_of(&message).starts_with("Connection error.: "), "{message:?}");
+    assert!(is_retryable_assistant_error(&message));
+}
+
 /// Another host would get the key.
 #[tokio::test]
 async fn redirects_are_not_followed() {
@@ -202,7 +217,7 @@ async fn a_connection_closed_at_every_byte() {
     let mut model = model("");
     let whole = decode(&model, vec![Bytes::from(body.clone())], StreamEnd::Complete);
     let done_at = body.find("[DONE]\n\n").unwrap() + "[DONE]\n\n".len();
-    let cuts: Vec<usize> = (0..body.len()).step_by(11).chain(body.len() - 20..=body.len()).collect();
+    let cuts: Vec<usize> = (0..=body.len()).collect();
     let (expected, pieces) = (body.clone(), cuts.clone());
     let server = Server::start(move |number, mut connection| {
         let piece = expected[..pieces[number]].to_owned();

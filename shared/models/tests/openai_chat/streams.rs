@@ -229,6 +229,16 @@ async fn proxies_come_from_the_environment() {
         );
         let (_, message) = all(stream).await;
         assert_eq!(text_of(&message), "by proxy", "{message:?}");
+        // Nobody listens there, and the proxy, which would answer, is not asked.
+        let stream = picofleet_models::provider::Provider::stream(
+            &provider(ClientOptions { environment_proxies: false, ..ClientOptions::default() }),
+            &model("http://127.0.0.1:1/v1"),
+            &context(),
+            &StreamOptions::default(),
+            CancellationToken::new(),
+        );
+        let (_, message) = all(stream).await;
+        assert!(message.error_message.unwrap().starts_with("Connection error.: "));
         return;
     }
     let (lines, mut on_line) = mpsc::channel(1);

@@ -2,8 +2,10 @@
 
 use futures::StreamExt as _;
 use picofleet_delta::Json;
+use picofleet_models::http::{Client, ClientOptions};
 use picofleet_models::openai_responses::OpenAiResponses;
 use picofleet_models::provider::{CancelDeferredError, DeferredRequest, Provider as _, StreamEvent, StreamOptions};
+use picofleet_models::sse::Limits;
 use picofleet_session::Millis;
 use picofleet_session::message::{AssistantBlock, AssistantMessage, DeferredHandle, StopReason};
 use tokio_util::sync::CancellationToken;
@@ -154,4 +156,15 @@ async fn a_cancelled_fetch_is_aborted() {
     cancel.cancel();
     let stream = crate::provider().fetch_deferred(&model("http://127.0.0.1:1/v1"), &some_handle(i64::MAX), cancel);
     assert_eq!(last(&soon("the end", stream.collect::<Vec<_>>()).await).stop_reason, StopReason::Aborted);
+}
+
+/// Of an answer that is read whole no more is kept than of a stream.
+#[tokio::test]
+async fn an_endless_answer_is_an_error() {
+    let server = Server::start([Reply::json(200, &"x".repeat(1 << 20))]).await;
+    let limits = Limits { body: 1000, ..Limits::default() };
+    let options = ClientOptions { environment_proxies: false, limits, ..ClientOptions::default() };
+    let provider = OpenAiResponses::new(Client::new(options, crate::clock()).unwrap(), Some(crate::KEY.into()));
+    let message = last(&fetch(&provider, &server.base_url, &some_handle(2_000_000)).await);
+    assert_eq!(message.error_message.unwrap(), "Read the answer: a stream of events has more than 1000 bytes");
 }

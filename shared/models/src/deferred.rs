@@ -1,0 +1,92 @@
+//! What the mappings of deferred answers share: names of windows, ids in paths, and what a failed fetch says.
+
+use picofleet_session::Millis;
+use picofleet_session::message::{AssistantMessage, DeferredHandle, StopReason};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+
+use crate::http::HttpError;
+use crate::model::Model;
+use crate::provider::{DeferredRequest, StreamEvent, empty_answer};
+
+/// How long an answer may take when the caller names no window, in milliseconds.
+pub(crate) const LIFETIME_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// Longest id of an answer; it becomes a part of a path.
+const ID_MAX: usize = 256;
+
+/// The time within which an answer must come, in milliseconds.
+///
+/// # Errors
+///
+/// The window has a name that nobody knows; the text is the error message of the answer.
+pub(crate) fn window_ms(wanted: &DeferredRequest) -> Result<i64, String> {
+    let DeferredRequest::Within { window: Some(window) } = wanted else { return Ok(LIFETIME_MS) };
+    match window.as_str() {
+        "15m" => Ok(15 * 60 * 1000),
+        "1h" => Ok(60 * 60 * 1000),
+        "24h" => Ok(LIFETIME_MS),
+        other => Err(format!("Unknown window {other:?} for a deferred response; use 15m, 1h or 24h")),
+    }
+}
+
+/// True for an id that can stand in a path as it is.
+pub(crate) fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= ID_MAX && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+/// True for what may go well at the next fetch.
+pub(crate) fn is_transient(error: &HttpError) -> bool {
+    match error {
+        HttpError::Status(refusal) => matches!(refusal.status, 408 | 409 | 429) || refusal.status >= 500,
+        HttpError::Connect { .. } | HttpError::NoAnswer | HttpError::Cut { .. } | HttpError::Idle { .. } => true,
+        _ => false,
+    }
+}
+
+/// The events of an answer that is still to come.
+pub(crate) fn pending(model: &Model, now: Millis, handle: DeferredHandle) -> Vec<StreamEvent> {
+    let empty = empty_answer(model, now);
+    let message = AssistantMessage { stop_reason: StopReason::Deferred, deferred: Some(handle), ..empty.clone() };
+    vec![StreamEvent::Start { message: Box::new(empty) }, StreamEvent::terminal(message)]
+}
+
+/// Tells the last event how long the call took.
+pub(crate) fn set_duration(events: &mut [StreamEvent], started: Instant) {
+    if let Some(StreamEvent::Done { message } | StreamEvent::Error { message }) = events.last_mut() {
+        message.duration_ms = u32::try_from(started.elapsed().as_millis()).ok().map(f64::from);
+    }
+}
+
+/// A text without the key.
+pub(crate) fn without_key(text: String, key: Option<&SecretString>) -> String {
+    match key.map(SecretString::expose_secret).filter(|key| !key.is_empty()) {
+        Some(key) => text.replace(key, "[redacted]"),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_have_names() {
+        let within = |window: Option<&str>| window_ms(&DeferredRequest::Within { window: window.map(str::to_owned) });
+        assert_eq!(within(Some("15m")), Ok(900_000));
+        assert_eq!(within(Some("1h")), Ok(3_600_000));
+        assert_eq!(
+            (within(Some("24h")), within(None), window_ms(&DeferredRequest::Flag(true))),
+            (Ok(LIFETIME_MS), Ok(LIFETIME_MS), Ok(LIFETIME_MS))
+        );
+        assert_eq!(within(Some("2h")).unwrap_err(), "Unknown window \"2h\" for a deferred response; use 15m, 1h or 24h");
+    }
+
+    #[test]
+    fn ids_lead_to_no_other_path() {
+        assert!(is_id("msgbatch_01-A"));
+        for bad in ["", "a/b", "..", "a?b", "a b", "é", &"a".repeat(ID_MAX + 1)] {
+            assert!(!is_id(bad), "{bad}");
+        }
+    }
+}
