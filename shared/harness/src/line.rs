@@ -22,7 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use picofleet_session::{CommitError, InvocationId, InvocationRow, Json, Millis, Publication, ReadError, Session, Subscription, TaskId, TaskState};
+use picofleet_session::{
+    CommitError, InvocationId, InvocationRow, Json, Millis, Publication, ReadError, Session, Subscription, TaskId, TaskState,
+};
 use tokio::sync::Notify;
 
 use crate::inspection::Scheduling;
@@ -87,6 +89,8 @@ struct Held {
     /// Its last saying, with the digest and the answer, for a repetition.
     number: u32,
     last: Option<(String, Answer)>,
+    /// The number of its last progress; 0 where it is not known, so that the next one has to be whole.
+    progress: u32,
     /// The definition that it runs; decisions are applied by this one.
     definition: Arc<dyn LineTask>,
     /// The last definition that it could not be handed over to, as it was reported.
@@ -161,7 +165,9 @@ impl SessionLine {
         let answer: BoxFuture<'_, Result<Answer, LineError>> = match request {
             Request::Reserve { task, invocation, worker, definition } => Box::pin(self.reserve(task, invocation, worker, definition)),
             Request::Say { task, invocation, number, said } => Box::pin(self.say(task, invocation, number, said)),
-            Request::Progress { task, invocation, decision } => Box::pin(self.progress(task, invocation, decision)),
+            Request::Progress { task, invocation, number, whole, decision } => {
+                Box::pin(self.progress(task, invocation, (number, whole), decision))
+            }
             Request::Ended { task, invocation } => {
                 self.ended(task, invocation);
                 Box::pin(std::future::ready(Ok(Answer::Done)))
@@ -300,7 +306,8 @@ impl State {
 
     /// Takes over what an invocation said, with the commit of it: a repetition that already waits for the line finds it.
     fn said(&mut self, row: &InvocationRow) {
-        let Some(held) = self.held.get_mut(&row.task_id).filter(|held| held.invocation == row.invocation && held.number < row.number) else {
+        let Some(held) = self.held.get_mut(&row.task_id).filter(|held| held.invocation == row.invocation && held.number < row.number)
+        else {
             return;
         };
         let answer: Option<Answer> = row.answer.as_ref().and_then(|answer| answer.to().ok());

@@ -177,12 +177,17 @@ pub enum Request {
         /// What it says.
         said: Said,
     },
-    /// Progress: not numbered, and repeated without harm.
+    /// Progress: no saying, and repeated without harm. It stands on the progress before it; where the line has another one, the worker
+    /// sends the whole (`protocol.md` 3).
     Progress {
         /// The task.
         task: TaskId,
         /// The invocation.
         invocation: InvocationId,
+        /// One above the progress before it, from 1.
+        number: u32,
+        /// It stands on nothing.
+        whole: bool,
         /// The decision.
         decision: Json,
     },

@@ -56,7 +56,15 @@ struct RunningCoordinator {
 impl Cluster {
     /// Processes over a store, none running yet.
     #[must_use]
-    pub fn new(world: World, network: Network, store: Arc<dyn Store>, clock: Clock, registry: Registry, embedded: bool, guards: Guards) -> Self {
+    pub fn new(
+        world: World,
+        network: Network,
+        store: Arc<dyn Store>,
+        clock: Clock,
+        registry: Registry,
+        embedded: bool,
+        guards: Guards,
+    ) -> Self {
         let (hints, hinted) = mpsc::channel(ON_THE_WAY);
         let hinted = Arc::new(tokio::sync::Mutex::new(hinted));
         let (signals, _) = broadcast::channel(ON_THE_WAY);

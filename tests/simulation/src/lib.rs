@@ -152,11 +152,13 @@ fn storage_faults(world: &World, checker: &Checker) -> Faults {
 /// Kills, freezes, takes over and cuts off.
 async fn storm(world: &World, network: &Network, cluster: &mut Cluster) {
     let end = Instant::now() + STORM;
+    // Some processes live for seconds only: work that gets nowhere is parked then.
+    let deadly = world.once_in(4);
     while Instant::now() < end {
-        tokio::time::sleep(world.pause(20_000)).await;
+        tokio::time::sleep(world.pause(if deadly && cluster.is_embedded() { 4_000 } else { 20_000 })).await;
         let index = usize::try_from(world.below(cluster.workers() as u64)).unwrap_or(0);
         match world.below(8) {
-            _ if cluster.is_embedded() && world.once_in(2) => {
+            _ if cluster.is_embedded() && (deadly || world.once_in(2)) => {
                 cluster.kill_worker(0);
                 cluster.kill_coordinator();
                 tokio::time::sleep(world.pause(5_000)).await;

@@ -85,7 +85,9 @@ fn missed(seeds: u64, from: u64) -> std::io::Result<ExitCode> {
             }
         }
         match found {
-            Some((seed, violation)) => writeln!(out, "without {}: seed {seed}: {}", guard.name(), violation.chars().take(160).collect::<String>())?,
+            Some((seed, violation)) => {
+                writeln!(out, "without {}: seed {seed}: {}", guard.name(), violation.chars().take(160).collect::<String>())?
+            }
             None => {
                 unmissed += 1;
                 writeln!(out, "without {}: nothing was broken in {seeds} seeds", guard.name())?;

@@ -80,6 +80,10 @@ async fn one(world: &World, side: &Side, conversation: ConversationId, key: &str
             world.count("user starts a job");
             start_job(world, side, conversation).await;
         }
+        8 => {
+            world.count("user appends an entry in a closure");
+            append(world, side, conversation).await;
+        }
         7 => {
             call(side, world, HostCall::Inspect).await;
         }
@@ -97,6 +101,19 @@ async fn one(world: &World, side: &Side, conversation: ConversationId, key: &str
                 submitted.push(record);
             }
         }
+    }
+}
+
+/// An entry that no submission brings: what a generation plans meanwhile stands on an older tail.
+async fn append(world: &World, side: &Side, conversation: ConversationId) {
+    let transport: Arc<dyn Transport> = Arc::new(side.clone());
+    let host = HostCommit { conversation: Some(conversation), ..HostCommit::default() };
+    let made = commit(&transport, world.session, host, async |tx| {
+        tx.append_entry(conversation, EntryDraft::new("aside")).await.map_err(|error| NotCommitted::from(CommitError::from(error)))?;
+        Ok::<_, NotCommitted>(())
+    });
+    if made.await.is_err() {
+        world.count("a host's closure was not committed");
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use picofleet_models::classify::is_retryable_assistant_error;
 use picofleet_models::model::{Model, ThinkingLevel};
-use picofleet_models::provider::{Context, Provider, StreamEvent, StreamOptions};
+use picofleet_models::provider::{Context, Partial, Provider, StreamEvent, StreamOptions};
 use picofleet_models::transcript::{get_current_tools, to_tool_declaration};
 use picofleet_session::message::{AssistantMessage, Message, StopReason, UserInput};
-use picofleet_session::{ContextView, EntryId, EntryRecord, Json, TaskRecord};
+use picofleet_session::{ContextView, EntryId, EntryRecord, Json, Op, TaskRecord};
 use tokio::time::Instant;
 
 use super::invocation::Fault;
@@ -134,6 +134,12 @@ fn options(pinned: &Pinned) -> Result<StreamOptions, Fault> {
     Ok(StreamOptions { reasoning: (level != ThinkingLevel::Off).then_some(level), ..options })
 }
 
+/// All of a response that has come in, as one operation.
+fn whole(shown: &Partial) -> Result<Vec<Op>, Fault> {
+    let message = shown.message().map(|message| Json::from_serde(&Message::Assistant(message)));
+    Ok(message.transpose().map_err(|error| Fault::failed(&error))?.map(Op::Replace).into_iter().collect())
+}
+
 async fn stream(
     run: &PhaseRun,
     provider: &Arc<dyn Provider>,
@@ -143,7 +149,7 @@ async fn stream(
 ) -> Result<AssistantMessage, Fault> {
     let context = Context { system_prompt: None, messages, tools: None };
     let mut events = provider.stream(model, &context, &options(pinned)?, run.invocation.cancel().clone());
-    let mut pending = PendingOps::default();
+    let (mut pending, mut shown) = (PendingOps::default(), Partial::default());
     let mut next_partial = Instant::now();
     loop {
         // Progress waits for its turn, and the stream goes on meanwhile only in the provider's own buffer: its size is bounded there.
@@ -154,7 +160,11 @@ async fn stream(
                 biased;
                 () = tokio::time::sleep_until(next_partial) => {
                     let ops = pending.take();
-                    run.invocation.progress(&Decision::Partial { ops }).await?;
+                    if !run.invocation.progress(&Decision::Partial { ops }, false).await? {
+                        // The line has another text: it gets the whole.
+                        let ops = whole(&shown)?;
+                        run.invocation.progress(&Decision::Partial { ops }, true).await?;
+                    }
                     next_partial = Instant::now() + PARTIAL_PAUSE;
                     continue;
                 }
@@ -163,7 +173,10 @@ async fn stream(
         };
         match event {
             Some(StreamEvent::Done { message } | StreamEvent::Error { message }) => return finished(run, *message),
-            Some(event) => pending.push(&event),
+            Some(event) => {
+                shown.apply(&event);
+                pending.push(&event);
+            }
             None => return Err(broken_stream()),
         }
     }

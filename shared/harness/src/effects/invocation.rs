@@ -1,5 +1,6 @@
 //! One invocation of a task: what it says to the line, one at a time, and the loop over its phases.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ pub struct Invocation {
     id: InvocationId,
     /// The number of the last saying; held while one is under way, so that they go one at a time.
     number: Mutex<u32>,
+    /// The number of the last progress.
+    progress: AtomicU32,
     cancel: CancellationToken,
     /// Fires when nothing of the invocation counts any more.
     over: CancellationToken,
@@ -103,7 +106,20 @@ impl Invocation {
         slot: Slot,
     ) -> Self {
         let (over, phase) = (CancellationToken::new(), SyncMutex::default());
-        Self { transport, session, task, id, number: Mutex::new(0), cancel, over, services, slot, phase, pulse: None }
+        Self {
+            transport,
+            session,
+            task,
+            id,
+            number: Mutex::new(0),
+            progress: AtomicU32::new(0),
+            cancel,
+            over,
+            services,
+            slot,
+            phase,
+            pulse: None,
+        }
     }
 
     /// Its effects start only while the worker's beats are answered.
@@ -183,9 +199,10 @@ impl Invocation {
         Ok(next.unwrap_or(Next::Stop))
     }
 
-    /// Hands over progress. `false` asks for the whole.
-    pub(super) async fn progress(&self, decision: &impl Serialize) -> Result<bool, Fault> {
-        let request = Request::Progress { task: self.task, invocation: self.id, decision: encode(decision)? };
+    /// Hands over progress, one at a time; `whole` stands on nothing. `false` asks for the whole.
+    pub(super) async fn progress(&self, decision: &impl Serialize, whole: bool) -> Result<bool, Fault> {
+        let number = self.progress.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let request = Request::Progress { task: self.task, invocation: self.id, number, whole, decision: encode(decision)? };
         match self.call(request).await? {
             Answer::Done => Ok(true),
             Answer::Refused(Refusal::Resync) => Ok(false),

@@ -151,7 +151,7 @@ async fn execute(run: &PhaseRun, record: &TaskRecord, tool: &SharedTool, call: &
 /// Awaits `execution` and commits what it reports meanwhile.
 async fn show<R>(run: &PhaseRun, shown: &Shown, execution: impl Future<Output = R>) -> Result<R, Fault> {
     tokio::pin!(execution);
-    let mut written = Written::default();
+    let (mut written, mut whole) = (Written::default(), false);
     let mut next = Instant::now();
     loop {
         let changed = async {
@@ -166,11 +166,12 @@ async fn show<R>(run: &PhaseRun, shown: &Shown, execution: impl Future<Output = 
                 if ops.is_empty() {
                     shown.committed(written.reports);
                 } else {
-                    if run.invocation.progress(&Decision::Progress { ops }).await? {
+                    if run.invocation.progress(&Decision::Progress { ops }, std::mem::take(&mut whole)).await? {
                         shown.committed(written.reports);
                     } else {
                         // The slot has another text: the next commit brings the whole.
                         written = Written::default();
+                        whole = true;
                         shown.changed.notify_one();
                     }
                     next = Instant::now() + PROGRESS_PAUSE.max(Duration::from_secs_f64(size as f64 / PROGRESS_RATE));

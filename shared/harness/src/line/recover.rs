@@ -84,6 +84,7 @@ impl SessionLine {
                 began_at: began_at.unwrap_or(Json::null()),
                 number: row.number,
                 last,
+                progress: 0,
                 definition,
                 reported: None,
                 heard: row.number > 0,

@@ -48,6 +48,7 @@ impl SessionLine {
                     began_at,
                     number: 0,
                     last: None,
+                    progress: 0,
                     definition,
                     reported: None,
                     heard: false,

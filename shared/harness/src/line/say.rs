@@ -80,7 +80,13 @@ impl SessionLine {
     }
 
     /// Progress: one document row, no number, no task row.
-    pub(super) async fn progress(&self, task: TaskId, invocation: InvocationId, decision: Json) -> Result<Answer, LineError> {
+    pub(super) async fn progress(
+        &self,
+        task: TaskId,
+        invocation: InvocationId,
+        (number, whole): (u32, bool),
+        decision: Json,
+    ) -> Result<Answer, LineError> {
         let held = self.state().held.get(&task).filter(|held| held.invocation == invocation).cloned();
         let Some(held) = held.filter(|_| self.scheduling() != Scheduling::Closing) else { return Ok(Answer::Refused(Refusal::Gone)) };
         let bound = Bound { conversation: self.conversation_of(task), task: Some(task) };
@@ -88,6 +94,7 @@ impl SessionLine {
             .session()
             .commit_bound(bound, async |tx| {
                 let Some(record) = self.gated(tx, task, Mode::Run).await? else { return Err(Rollback::Refused(Refusal::Gone)) };
+                self.follows(task, invocation, number, whole)?;
                 match apply(&*held.definition, tx, &record, decision).await? {
                     (NextState::Stay, _) => Ok(()),
                     _ => Err(Rollback::Refused(Refusal::Protocol("progress changes no state".to_owned()))),
@@ -98,12 +105,33 @@ impl SessionLine {
             Ok(()) => Ok(Answer::Done),
             Err(Rollback::Refused(refusal)) => Ok(Answer::Refused(refusal)),
             Err(Rollback::Answered(answer)) => Ok(answer),
-            Err(Rollback::Failed(CommitError::Draft(_))) => {
-                self.inner.options.guards.stops(Guard::Resync, true);
-                Ok(Answer::Refused(Refusal::Resync))
+            Err(Rollback::Failed(error)) => {
+                // Whether it landed is not known, or it did not: the next one has to be whole.
+                if let Some(held) = self.state().held.get_mut(&task).filter(|held| held.invocation == invocation) {
+                    held.progress = 0;
+                }
+                match error {
+                    CommitError::Draft(_) => Ok(Answer::Refused(Refusal::Resync)),
+                    error => Err(error.into()),
+                }
             }
-            Err(Rollback::Failed(error)) => Err(error.into()),
         }
+    }
+
+    /// Whether progress stands on what the line has. On the line; the next one follows this one from here on.
+    fn follows(&self, task: TaskId, invocation: InvocationId, number: u32, whole: bool) -> Result<(), Rollback> {
+        let mut state = self.state();
+        let held = state.held.get_mut(&task).filter(|held| held.invocation == invocation);
+        let held = held.ok_or(Rollback::Refused(Refusal::Gone))?;
+        let guards = &self.inner.options.guards;
+        if guards.stops(Guard::Repeated, number <= held.progress) {
+            return Err(Rollback::Answered(Answer::Done));
+        }
+        if guards.stops(Guard::Resync, !whole && number != held.progress.saturating_add(1)) {
+            return Err(Rollback::Refused(Refusal::Resync));
+        }
+        held.progress = number;
+        Ok(())
     }
 
     pub(super) fn conversation_of(&self, task: TaskId) -> Option<picofleet_session::ConversationId> {

@@ -28,8 +28,8 @@ pub(super) fn check_replacement(before: &TaskRecord, after: &TaskRecord, found: 
             found.push(format!("task {id} held an outcome and gave it up: {now:?}"));
         }
     }
-    if let TaskState::Completing { outcome: TaskOutcome::Faulted { error } } | TaskState::Terminal { outcome: TaskOutcome::Faulted { error } } =
-        &after.state
+    if let TaskState::Completing { outcome: TaskOutcome::Faulted { error } }
+    | TaskState::Terminal { outcome: TaskOutcome::Faulted { error } } = &after.state
         && !matches!(before.state, TaskState::Completing { .. })
         && !EXPECTED.iter().any(|expected| error.message.contains(expected))
     {

@@ -132,7 +132,7 @@ fn events(message: AssistantMessage) -> Vec<StreamEvent> {
 
 fn paced(world: World, events: Vec<StreamEvent>, cancel: CancellationToken) -> BoxStream<'static, StreamEvent> {
     // Most answers take seconds; one in twenty longer than a lease.
-    let longest = if world.once_in(20) { 30_000 } else { 800 };
+    let longest = if world.once_in(12) { 30_000 } else { 800 };
     let state = (events.into_iter(), world, cancel, false);
     futures::stream::unfold(state, move |(mut events, world, cancel, over)| async move {
         if over {
