@@ -49,10 +49,13 @@ pub trait TaskKind: Send + Sync + Sized + 'static {
     fn abort(&self, task: Running<Self>, runtime: TaskRuntime<Self>) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Brings the input and the checkpoint of an older version up; `None` where it can't. It runs on the line: it must not block.
-    fn migrate(&self, _from: u32, _input: Json, _checkpoint: Json) -> Option<Result<(Self::Input, Self::Checkpoint), MigrateError>> {
+    fn migrate(&self, _from: u32, _input: Json, _checkpoint: Json) -> Option<Result<Stored<Self>, MigrateError>> {
         None
     }
 }
+
+/// The input and the checkpoint of a task.
+pub type Stored<K> = (<K as TaskKind>::Input, <K as TaskKind>::Checkpoint);
 
 /// A task as its handler sees it.
 #[derive(Debug)]
@@ -238,6 +241,11 @@ impl<K: TaskKind> LineTask for Defined<K> {
 
     fn version(&self) -> u32 {
         K::VERSION
+    }
+
+    /// Whether it really does is known once it was tried.
+    fn migrates(&self) -> bool {
+        true
     }
 
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {

@@ -18,7 +18,7 @@ const KEPT: usize = 20;
 
 /// Follows the commits of all sessions. Clones are one checker.
 #[derive(Clone, Default)]
-pub struct Checker(Arc<Mutex<Inner>>);
+pub(crate) struct Checker(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
@@ -42,7 +42,7 @@ pub(crate) struct Model {
 
 impl Checker {
     /// Takes a batch that was written.
-    pub fn written(&self, session: SessionId, batch: &Batch, head: &Head) {
+    pub(crate) fn written(&self, session: SessionId, batch: &Batch, head: &Head) {
         let mut inner = self.lock();
         let inner = &mut *inner;
         let model = inner.sessions.entry(session).or_default();
@@ -61,7 +61,7 @@ impl Checker {
     }
 
     /// Takes note of a broken rule that somebody else saw.
-    pub fn broken(&self, violation: String) {
+    pub(crate) fn broken(&self, violation: String) {
         let mut inner = self.lock();
         if inner.violations.len() < KEPT {
             inner.violations.push(violation);
@@ -70,13 +70,13 @@ impl Checker {
 
     /// The committed record of a task.
     #[must_use]
-    pub fn task(&self, session: SessionId, task: TaskId) -> Option<Arc<TaskRecord>> {
+    pub(crate) fn task(&self, session: SessionId, task: TaskId) -> Option<Arc<TaskRecord>> {
         self.lock().sessions.get(&session)?.tasks.get(&task).cloned()
     }
 
     /// The live tasks of a session.
     #[must_use]
-    pub fn live(&self, session: SessionId) -> Vec<Arc<TaskRecord>> {
+    pub(crate) fn live(&self, session: SessionId) -> Vec<Arc<TaskRecord>> {
         let inner = self.lock();
         let tasks = inner.sessions.get(&session).into_iter().flat_map(|model| model.tasks.values());
         tasks.filter(|task| !task.terminal()).cloned().collect()
@@ -84,7 +84,7 @@ impl Checker {
 
     /// Submissions that are not settled.
     #[must_use]
-    pub fn open_submissions(&self, session: SessionId) -> Vec<Arc<SubmissionRecord>> {
+    pub(crate) fn open_submissions(&self, session: SessionId) -> Vec<Arc<SubmissionRecord>> {
         let inner = self.lock();
         let submissions = inner.sessions.get(&session).into_iter().flat_map(|model| model.submissions.values());
         submissions.filter(|submission| !submission.settled()).cloned().collect()
@@ -92,19 +92,19 @@ impl Checker {
 
     /// The conversations of a session.
     #[must_use]
-    pub fn conversations(&self, session: SessionId) -> Vec<ConversationId> {
+    pub(crate) fn conversations(&self, session: SessionId) -> Vec<ConversationId> {
         self.lock().sessions.get(&session).map(|model| model.conversations.keys().copied().collect()).unwrap_or_default()
     }
 
     /// How many commits were seen.
     #[must_use]
-    pub fn commits(&self) -> u64 {
+    pub(crate) fn commits(&self) -> u64 {
         self.lock().commits
     }
 
     /// What was broken.
     #[must_use]
-    pub fn violations(&self) -> Vec<String> {
+    pub(crate) fn violations(&self) -> Vec<String> {
         self.lock().violations.clone()
     }
 

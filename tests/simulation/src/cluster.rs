@@ -24,7 +24,7 @@ use crate::world::{SimModels, World};
 const ON_THE_WAY: usize = 1_024;
 
 /// The processes.
-pub struct Cluster {
+pub(crate) struct Cluster {
     world: World,
     network: Network,
     store: Arc<dyn Store>,
@@ -56,7 +56,7 @@ struct RunningCoordinator {
 impl Cluster {
     /// Processes over a store, none running yet.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         world: World,
         network: Network,
         store: Arc<dyn Store>,
@@ -73,12 +73,12 @@ impl Cluster {
 
     /// How many workers there are.
     #[must_use]
-    pub fn workers(&self) -> usize {
+    pub(crate) fn workers(&self) -> usize {
         self.workers.len()
     }
 
     /// Starts a coordinator, which messages reach from now on. One that runs already does not know.
-    pub async fn start_coordinator(&mut self) {
+    pub(crate) async fn start_coordinator(&mut self) {
         let invocations = if self.embedded { Invocations::Ended } else { Invocations::Live };
         let line = LineOptions { invocations, guards: self.guards.clone(), ..LineOptions::of(&self.registry) };
         let options = Options { clock: self.clock.clone(), tasks: LineTasks::of(&self.registry), line, ..Options::new() };
@@ -142,7 +142,7 @@ impl Cluster {
     }
 
     /// Kills the coordinator where it is: nothing of it answers or decides any more. What it sent to storage lands.
-    pub fn kill_coordinator(&mut self) {
+    pub(crate) fn kill_coordinator(&mut self) {
         if let Some(coordinator) = self.coordinator.take() {
             self.network.set(None);
             coordinator.killed.cancel();
@@ -154,7 +154,7 @@ impl Cluster {
     }
 
     /// A second coordinator takes the sessions while the first lives on and does not know.
-    pub async fn take_over(&mut self) {
+    pub(crate) async fn take_over(&mut self) {
         let before = self.coordinator.take();
         // Its lease is over: it opens nothing any more. What it has open it takes for its own until a commit is refused.
         if let Some(before) = &before {
@@ -176,7 +176,7 @@ impl Cluster {
     }
 
     /// Starts a worker.
-    pub fn start_worker(&mut self) {
+    pub(crate) fn start_worker(&mut self) {
         let side = self.network.side();
         let services = Services::new(self.registry.clone(), Arc::new(SimModels::new(self.world.clone()))).with_clock(self.clock.clone());
         let worker = Worker::new(Arc::new(side.clone()), services, picofleet_worker::Options { slots: 3, grace: Duration::from_secs(10) });
@@ -209,7 +209,7 @@ impl Cluster {
     }
 
     /// Kills a worker where it is.
-    pub fn kill_worker(&mut self, index: usize) {
+    pub(crate) fn kill_worker(&mut self, index: usize) {
         if index < self.workers.len() {
             let worker = self.workers.swap_remove(index);
             worker.run.abort();
@@ -221,7 +221,7 @@ impl Cluster {
     }
 
     /// Lets a worker drain; another one may be there already.
-    pub fn drain_worker(&mut self, index: usize) {
+    pub(crate) fn drain_worker(&mut self, index: usize) {
         if index < self.workers.len() {
             let worker = self.workers.swap_remove(index);
             worker.stop.cancel();
@@ -230,7 +230,7 @@ impl Cluster {
     }
 
     /// A worker neither sends nor hears for a time.
-    pub fn freeze_worker(&self, index: usize, time: Duration) {
+    pub(crate) fn freeze_worker(&self, index: usize, time: Duration) {
         if let Some(worker) = self.workers.get(index) {
             worker.side.freeze(time);
             self.world.count("worker frozen");
@@ -239,7 +239,7 @@ impl Cluster {
 
     /// Whether coordinator and worker are one process.
     #[must_use]
-    pub const fn is_embedded(&self) -> bool {
+    pub(crate) const fn is_embedded(&self) -> bool {
         self.embedded
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Reached {
 
 /// The network. Clones are one.
 #[derive(Clone)]
-pub struct Network {
+pub(crate) struct Network {
     world: World,
     shared: Arc<Mutex<Shared>>,
 }
@@ -42,7 +42,7 @@ struct Shared {
 
 /// One side's access. A side that is frozen neither sends nor hears.
 #[derive(Clone)]
-pub struct Side {
+pub(crate) struct Side {
     network: Network,
     frozen: Arc<Mutex<Option<Instant>>>,
 }
@@ -50,13 +50,13 @@ pub struct Side {
 impl Network {
     /// A network without a coordinator.
     #[must_use]
-    pub fn new(world: World) -> Self {
+    pub(crate) fn new(world: World) -> Self {
         Self { world, shared: Arc::default() }
     }
 
     /// A new side of it.
     #[must_use]
-    pub fn side(&self) -> Side {
+    pub(crate) fn side(&self) -> Side {
         Side { network: self.clone(), frozen: Arc::default() }
     }
 
@@ -70,7 +70,7 @@ impl Network {
     }
 
     /// Cuts everybody off for a time.
-    pub fn cut(&self, time: Duration) {
+    pub(crate) fn cut(&self, time: Duration) {
         self.shared().outage = Some(Instant::now() + time);
     }
 
@@ -92,7 +92,7 @@ impl Network {
 
 impl Side {
     /// The side neither sends nor hears for a time.
-    pub fn freeze(&self, time: Duration) {
+    pub(crate) fn freeze(&self, time: Duration) {
         *self.frozen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + time);
     }
 

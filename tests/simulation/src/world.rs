@@ -13,13 +13,13 @@ mod model;
 mod tasks;
 mod tools;
 
-pub use model::{SimModels, model_ref};
-pub use tasks::{Job, JobInput};
-pub use tools::{TOOLS, registry};
+pub(crate) use model::{SimModels, model_ref};
+pub(crate) use tasks::{Job, JobInput};
+pub(crate) use tools::{TOOLS, registry};
 
 /// The outside. Clones are one.
 #[derive(Clone)]
-pub struct World {
+pub(crate) struct World {
     inner: Arc<Mutex<Inner>>,
     pub(crate) checker: Checker,
     /// The one session of the run.
@@ -37,55 +37,49 @@ struct Inner {
 impl World {
     /// An outside that throws its dice with `seed`.
     #[must_use]
-    pub fn new(seed: u64, session: SessionId, checker: Checker) -> Self {
+    pub(crate) fn new(seed: u64, session: SessionId, checker: Checker) -> Self {
         let inner = Inner { rng: fastrand::Rng::with_seed(seed), unsafe_runs: BTreeMap::new(), counts: BTreeMap::new(), calm: false };
         Self { inner: Arc::new(Mutex::new(inner)), checker, session }
     }
 
     /// From now on nothing fails any more.
-    pub fn calm(&self) {
+    pub(crate) fn calm(&self) {
         self.lock().calm = true;
-    }
-
-    /// Whether the faults are over.
-    #[must_use]
-    pub fn is_calm(&self) -> bool {
-        self.lock().calm
     }
 
     /// A number below `end`.
     #[must_use]
-    pub fn below(&self, end: u64) -> u64 {
+    pub(crate) fn below(&self, end: u64) -> u64 {
         self.lock().rng.u64(0..end.max(1))
     }
 
     /// True once in `n` times, while faults go on.
     #[must_use]
-    pub fn fault(&self, n: u64) -> bool {
+    pub(crate) fn fault(&self, n: u64) -> bool {
         let mut inner = self.lock();
         !inner.calm && inner.rng.u64(0..n.max(1)) == 0
     }
 
     /// True once in `n` times.
     #[must_use]
-    pub fn once_in(&self, n: u64) -> bool {
+    pub(crate) fn once_in(&self, n: u64) -> bool {
         self.below(n) == 0
     }
 
     /// A duration of up to `max` milliseconds.
     #[must_use]
-    pub fn pause(&self, max: u64) -> Duration {
+    pub(crate) fn pause(&self, max: u64) -> Duration {
         Duration::from_millis(self.below(max))
     }
 
     /// Counts that something happened.
-    pub fn count(&self, what: &'static str) {
+    pub(crate) fn count(&self, what: &'static str) {
         *self.lock().counts.entry(what).or_default() += 1;
     }
 
     /// How often things happened.
     #[must_use]
-    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.lock().counts.clone()
     }
 

@@ -147,7 +147,8 @@ async fn x067_after_tools_gets_the_results_in_call_order() {
     let registry = Registry::new();
     let count = Arc::new(AtomicU32::new(0));
     registry.tool(echo("echo", &count)).unwrap();
-    let seen: Arc<Mutex<Vec<(EntryId, Vec<EntryId>)>>> = Arc::default();
+    type Seen = Vec<(EntryId, Vec<EntryId>)>;
+    let seen: Arc<Mutex<Seen>> = Arc::default();
     let log = Arc::clone(&seen);
     let after_tools = move |round: &(EntryId, Vec<EntryId>)| {
         log.lock().unwrap().push(round.clone());

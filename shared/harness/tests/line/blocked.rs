@@ -46,7 +46,7 @@ async fn s070_a_task_without_a_definition_waits_for_one() {
 async fn s071_migration_happens_once_with_the_reservation() {
     both(async |store| {
         let newer = version(2, Migrates::Yes);
-        let bench = Bench::running(store, &[newer.clone()]).await;
+        let bench = Bench::running(store, std::slice::from_ref(&newer)).await;
         let task = bench.task("k").await;
         assert_eq!(bench.view(task).await, TaskView::Ready { migrates: true });
         bench.plan().await;
@@ -77,7 +77,7 @@ async fn a_failed_migration_is_reported_once_and_tried_again_with_another_defini
     both(async |store| {
         for (migrates, error) in [(Migrates::Fails, "no way"), (Migrates::Panics, "the migration of k panicked")] {
             let failing = version(2, migrates);
-            let bench = Bench::running(std::sync::Arc::clone(&store), &[failing.clone()]).await;
+            let bench = Bench::running(std::sync::Arc::clone(&store), std::slice::from_ref(&failing)).await;
             let task = bench.task("k").await;
             for _ in 0..2 {
                 bench.plan().await;

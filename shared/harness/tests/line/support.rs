@@ -242,7 +242,7 @@ impl Bench {
         let outcome = state.get("outcome").and_then(|outcome| outcome.get("status"));
         let word = |json: Option<&Json>| json.and_then(Json::as_str).map(|word| word.into_owned());
         let status = word(state.get("status")).unwrap();
-        word(outcome).map_or(status.clone(), |outcome| format!("{status} {outcome}"))
+        word(outcome).map_or_else(|| status.clone(), |outcome| format!("{status} {outcome}"))
     }
 
     /// The message of a faulted task.

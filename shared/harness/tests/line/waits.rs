@@ -44,7 +44,7 @@ async fn s076_waits_that_could_never_end_are_refused() {
         let cases = [
             (first, wait(&[unknown]), format!("task {first} cannot wait for task 9999, which does not exist")),
             (other, wait(&[other]), format!("task {other} cannot wait for itself")),
-            (second, wait(&[owner]), format!("which is on its owner chain")),
+            (second, wait(&[owner]), "which is on its owner chain".to_owned()),
         ];
         for (task, decision, text) in cases {
             let why = bench.reserve(task).await.rejected(&bench, &decision).await;

@@ -21,12 +21,12 @@ const ROUNDS_MAX: usize = 3;
 
 /// How the model is named.
 #[must_use]
-pub fn model_ref() -> ModelRef {
+pub(crate) fn model_ref() -> ModelRef {
     ModelRef { provider: "p".into(), model_id: "m".into() }
 }
 
 /// The models of the outside: one.
-pub struct SimModels {
+pub(crate) struct SimModels {
     model: Model,
     provider: Arc<SimProvider>,
 }
@@ -40,7 +40,7 @@ impl SimModels {
     /// Never: the model is a constant.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the text is a constant")]
-    pub fn new(world: World) -> Self {
+    pub(crate) fn new(world: World) -> Self {
         let text = br#"{"id":"m","name":"m","api":"scripted","provider":"p","baseUrl":"","reasoning":false,"input":["text"],
             "cost":{"input":1,"output":1,"cacheRead":0,"cacheWrite":0},"contextWindow":1000000,"maxTokens":1000}"#;
         let model = Json::parse(text).and_then(|json| json.to()).expect("the model's text is a model");

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use super::World;
 
 /// A job: makes parts, waits for them, and sums them up.
-pub struct Job(pub World);
+pub(crate) struct Job(pub World);
 
 /// A part of a job: works, may sleep, may fail.
-pub struct Part(pub World);
+pub(super) struct Part(pub World);
 
 /// What a job does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct JobInput {
+pub(crate) struct JobInput {
     /// How many parts.
     pub parts: u32,
     /// A failure among them ends the others.
@@ -28,7 +28,7 @@ pub struct JobInput {
 /// Where a job is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "camelCase")]
-pub enum JobPhase {
+pub(crate) enum JobPhase {
     /// It makes its parts.
     Begin,
     /// It reads how they ended.
@@ -40,7 +40,7 @@ pub enum JobPhase {
 
 /// What a part does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PartInput {
+pub(super) struct PartInput {
     /// It sleeps so long first, in milliseconds.
     pub sleep: Option<i64>,
     /// It fails.
@@ -50,7 +50,7 @@ pub struct PartInput {
 /// Where a part is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "camelCase")]
-pub enum PartPhase {
+pub(super) enum PartPhase {
     /// It goes to sleep, or on.
     Begin,
     /// It works.

@@ -40,7 +40,7 @@ enum Does {
 }
 
 /// The names of the tools.
-pub const TOOLS: [&str; 9] = ["safe", "unsafe", "slow", "fail", "alone", "end", "hand", "fan", "ask"];
+pub(crate) const TOOLS: [&str; 9] = ["safe", "unsafe", "slow", "fail", "alone", "end", "hand", "fan", "ask"];
 
 struct SimTool {
     spec: ToolSpec,
@@ -52,7 +52,7 @@ struct SimTool {
 ///
 /// # Errors
 /// None: the names are different.
-pub fn registry(world: &World) -> Result<Registry, RegistryError> {
+pub(crate) fn registry(world: &World) -> Result<Registry, RegistryError> {
     let registry = Registry::new();
     let tools = [
         ("safe", Does::Safe),
