@@ -64,9 +64,11 @@ impl Shared {
     }
 
     /// Follows an answer of a line.
-    pub(crate) fn follow(&self, about: About, answer: &Answer) {
+    pub(crate) fn follow(&self, line: &SessionLine, about: About, answer: &Answer) {
         match (about, answer) {
             (About::Reserves(invoked), Answer::Reserved(_)) => self.leases().grant(invoked),
+            // What is refused behind a mark may still run: its lease ends with its end, which may never be said.
+            (About::Names(invoked), Answer::Refused(Refusal::Gone)) if line.holds(invoked.task, invoked.invocation) => {}
             (About::Names(invoked) | About::Ends(invoked), Answer::Refused(Refusal::Gone)) => self.leases().end(&invoked),
             (About::Names(invoked), _) => {
                 let mut leases = self.leases();

@@ -307,7 +307,7 @@ impl LineServer for Coordinator {
                 let handling = async move {
                     let answer = line.handle(request).await;
                     // A lease begins with the answer, whether or not somebody still waits for it.
-                    inner.leases.follow(about, &answer);
+                    inner.leases.follow(&line, about, &answer);
                     answer
                 };
                 if ends { Either::Left(tokio::spawn(handling)) } else { Either::Right(handling.map(Ok)) }

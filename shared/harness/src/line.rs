@@ -215,6 +215,12 @@ impl SessionLine {
         held.filter_map(signal).collect()
     }
 
+    /// Whether an invocation holds a task.
+    #[must_use]
+    pub fn holds(&self, task: TaskId, invocation: InvocationId) -> bool {
+        self.state().held.get(&task).is_some_and(|held| held.invocation == invocation)
+    }
+
     /// The invocations that hold tasks, with the kinds and versions of these.
     #[must_use]
     pub fn invocations(&self) -> Vec<(TaskId, InvocationId, String, u32)> {

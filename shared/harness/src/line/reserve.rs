@@ -136,6 +136,10 @@ impl SessionLine {
             return Ok(None);
         }
         let Some(at) = checkpoint(&record).cloned() else { return Ok(None) };
+        // An abort handler without effects is the scheduler's: no worker has code for it.
+        if mode == Mode::Abort && definition.abort_decision(&at).is_some() {
+            return Ok(None);
+        }
         let started_at = record.started_at.or_else(|| Some(tx.now()));
         let record = TaskRecord { state: TaskState::Running { checkpoint: at }, started_at, restarts, ..record };
         Ok(Some(Ready { record, mode, definition }))
