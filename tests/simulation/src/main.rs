@@ -1,11 +1,13 @@
-//! `simulate`: runs seeds and says what was broken, how often each fault happened, and which never did.
+//! `simulate`: runs seeds and says what was broken, how often each fault happened and each guard fired, and which never did.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser;
-use picofleet_simulation::Guard;
+use picofleet_simulation::{Guard, Report};
 
 /// Runs seeded simulations of the fleet and checks its invariants after every commit.
 #[derive(Parser)]
@@ -24,44 +26,89 @@ struct Arguments {
     each: bool,
 }
 
+/// What several seeds came to.
+#[derive(Default)]
+struct Sum {
+    commits: u64,
+    broken: u64,
+    counts: BTreeMap<&'static str, u64>,
+    guards: BTreeMap<&'static str, u64>,
+}
+
+impl Sum {
+    fn add(&mut self, report: &Report) {
+        self.commits += report.commits;
+        self.broken += u64::from(!report.violations.is_empty());
+        for (what, count) in &report.counts {
+            *self.counts.entry(what).or_default() += count;
+        }
+        for (guard, fired) in &report.guards {
+            *self.guards.entry(guard).or_default() += fired;
+        }
+    }
+}
+
 fn main() -> std::io::Result<ExitCode> {
-    let Arguments { seeds, from, each, broken: breaks } = Arguments::parse();
-    if breaks {
-        return missed(seeds, from);
+    let arguments = Arguments::parse();
+    if arguments.broken {
+        return missed(arguments.seeds, arguments.from);
     }
-    let mut out = std::io::stdout().lock();
-    let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
-    let mut guards: BTreeMap<&'static str, u64> = BTreeMap::new();
-    let (mut commits, mut broken) = (0, 0);
-    for seed in from..from + seeds {
-        let report = picofleet_simulation::run(seed, None)?;
-        commits += report.commits;
-        if each {
-            writeln!(out, "seed {seed}: {} commits, {:?}", report.commits, report.counts)?;
-        }
-        for (guard, fired) in report.guards {
-            *guards.entry(guard).or_default() += fired;
-        }
-        for (what, count) in report.counts {
-            *counts.entry(what).or_default() += count;
-        }
-        if !report.violations.is_empty() {
-            broken += 1;
-            writeln!(out, "seed {seed} is broken:")?;
-            for violation in report.violations {
-                writeln!(out, "  {violation}")?;
+    let Arguments { seeds, from, each, .. } = arguments;
+    let (next, sum) = (AtomicU64::new(from), Mutex::new(Sum::default()));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        let work = || -> std::io::Result<()> {
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= from + seeds {
+                    return Ok(());
+                }
+                let report = picofleet_simulation::run(seed, None)?;
+                tell(&report, each)?;
+                sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(&report);
             }
+        };
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let stopped = |_| Err(std::io::Error::other("a simulation panicked"));
+        running.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(stopped))
+    })?;
+    let sum = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    summarize(seeds, from, &sum)
+}
+
+fn tell(report: &Report, each: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if each {
+        writeln!(out, "seed {}: {} commits, {:?}, guards {:?}", report.seed, report.commits, report.counts, report.guards)?;
+    }
+    if !report.violations.is_empty() {
+        writeln!(out, "seed {} is broken:", report.seed)?;
+        for violation in &report.violations {
+            writeln!(out, "  {violation}")?;
         }
     }
-    writeln!(out, "{seeds} seeds from {from}, {commits} commits")?;
-    for (what, count) in counts {
+    Ok(())
+}
+
+/// The sums, and whether all is well: nothing broken, and over many seeds every guard has fired.
+fn summarize(seeds: u64, from: u64, sum: &Sum) -> std::io::Result<ExitCode> {
+    /// From so many seeds on each guard is needed at least once.
+    const MANY: u64 = 500;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{seeds} seeds from {from}, {} commits", sum.commits)?;
+    for (what, count) in &sum.counts {
         writeln!(out, "{count:>10}  {what}")?;
     }
-    for (guard, fired) in &guards {
+    for (guard, fired) in &sum.guards {
         writeln!(out, "{fired:>10}  guard {guard}")?;
     }
-    if broken > 0 {
-        writeln!(out, "{broken} of {seeds} seeds are broken")?;
+    let idle: Vec<&str> = sum.guards.iter().filter(|(_, fired)| **fired == 0).map(|(guard, _)| *guard).collect();
+    if seeds >= MANY && !idle.is_empty() {
+        writeln!(out, "guards that were never needed: {}", idle.join(", "))?;
+        return Ok(ExitCode::FAILURE);
+    }
+    if sum.broken > 0 {
+        writeln!(out, "{} of {seeds} seeds are broken; run one again with --from SEED --seeds 1 --each", sum.broken)?;
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
@@ -86,7 +133,8 @@ fn missed(seeds: u64, from: u64) -> std::io::Result<ExitCode> {
         }
         match found {
             Some((seed, violation)) => {
-                writeln!(out, "without {}: seed {seed}: {}", guard.name(), violation.chars().take(160).collect::<String>())?
+                let short: String = violation.chars().take(160).collect();
+                writeln!(out, "without {}: seed {seed}: {short}", guard.name())?;
             }
             None => {
                 unmissed += 1;
