@@ -8,6 +8,8 @@ mod crash;
 mod generation;
 mod inbox;
 mod opening;
+mod outage;
+mod subagents;
 mod usage;
 
 use picofleet_session::{InputState, SubmissionRecord, SubmissionState, WriteState};
