@@ -94,6 +94,8 @@ impl Worker {
             let hint = tokio::select! {
                 () = stop.cancelled() => break,
                 hint = hints.recv() => hint,
+                // An effect that waited goes on before new work begins; with no hint to come it would wait for this slot for ever.
+                () = slots.wanted() => continue,
             };
             let Some(hint) = hint else { break };
             running.spawn(take(
