@@ -1,16 +1,19 @@
 //! Foreground subagents (section 7.3).
 
-use picofleet_harness::config::ConfigPatch;
+use picofleet_harness::config::{CONFIG, ConfigPatch};
+use picofleet_harness::effects::Fault;
 use picofleet_harness::host::{Conversation, ConversationFilter};
+use picofleet_harness::live::LIVE;
 use picofleet_harness::submission::SubmissionDraft;
-use picofleet_harness_tests::{Kit, Reply, Stage, Subagent, last_code, scenario, text};
+use picofleet_harness::tools::ToolError;
+use picofleet_harness_tests::{Closure, Kit, Reply, Stage, Subagent, last_code, scenario, text};
 use picofleet_session::message::Message;
-use picofleet_session::{ConversationId, EntryRecord, Json, SubmissionStatus, TaskId};
+use picofleet_session::{ConversationId, ConversationOwnership, EntryRecord, Json, SubmissionStatus, TaskId};
 
 use super::reason;
 
 /// Registers subagent `a`, whose conversations have `b`, whose conversations have `c`, whose conversations have the gate tools.
-async fn register(kit: &Kit) {
+pub(crate) async fn register(kit: &Kit) {
     for (name, tools) in [("a", &["b", "safe_gate"][..]), ("b", &["c"]), ("c", &["gate", "safe_gate"])] {
         let config = ConfigPatch {
             model: Some(Some(Stage::model_ref())),
@@ -23,7 +26,7 @@ async fn register(kit: &Kit) {
     kit.root().await.update(active).await.unwrap();
 }
 
-fn ask(name: &str, prompt: &str) -> Reply {
+pub(crate) fn ask(name: &str, prompt: &str) -> Reply {
     Reply::call("c1", name, &format!(r#"{{"prompt":"{prompt}"}}"#))
 }
 
@@ -34,7 +37,7 @@ async fn children(kit: &Kit, of: ConversationId) -> Vec<(ConversationId, TaskId)
     records.iter().map(|record| (record.id, record.owner.unwrap().task_id)).collect()
 }
 
-async fn only_child(kit: &Kit, of: ConversationId) -> Conversation {
+pub(crate) async fn only_child(kit: &Kit, of: ConversationId) -> Conversation {
     let children = children(kit, of).await;
     assert_eq!(children.len(), 1, "{children:?}");
     kit.conversation(children[0].0).await
@@ -129,4 +132,41 @@ scenario!(s083_an_abort_of_the_parent_reaches_the_work_of_its_subagents, async |
         at = only_child(&kit, at.id()).await;
     }
     assert_eq!(kit.stage.asked().len(), 4);
+});
+
+/// Begins a subagent's work and throws.
+fn careless() -> Closure {
+    Closure::new("careless", |_, api| async move {
+        let task = api.task_id();
+        let child = api
+            .commit(async |tx| {
+                let child = tx.create_conversation(ConversationOwnership::Task { task_id: task }).await?.id;
+                let config = ConfigPatch { model: Some(Some(Stage::model_ref())), ..ConfigPatch::default() };
+                tx.doc(&CONFIG, child).await?.edit(|value| config.apply(value))?;
+                Ok::<_, Fault>(child)
+            })
+            .await?;
+        let child = api.conversation(child).await?.unwrap();
+        child.submit(SubmissionDraft::input("child?")).await?;
+        while api.snapshot(&LIVE, child.id()).await?.is_none_or(|live| live.tools.is_none()) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        Err(ToolError::new("broken"))
+    })
+}
+
+scenario!(a_failed_call_aborts_the_work_of_its_child, async |kit| {
+    kit.registry.tool(careless()).unwrap();
+    let active = ConfigPatch { active_tools: Some(vec!["careless".to_owned()]), ..ConfigPatch::default() };
+    kit.root().await.update(active).await.unwrap();
+    kit.stage.give(Reply::call("c1", "careless", "{}"));
+    kit.stage.give(Reply::call("c2", "gate", "{}"));
+    let go = kit.say("go").await;
+    kit.stage.give(Reply::text("done"));
+    assert_eq!(kit.settled(&go).await.status(), SubmissionStatus::Done);
+    let root = kit.root().await;
+    assert_eq!(results(&kit.entries(&root).await).into_iter().map(last_code).collect::<Vec<_>>(), ["tool_error"]);
+    let child = only_child(&kit, root.id()).await;
+    assert_eq!(results(&kit.entries(&child).await).into_iter().map(last_code).collect::<Vec<_>>(), ["aborted"]);
+    assert!(child.live().await.unwrap().run.is_none(), "over before its owner");
 });

@@ -350,7 +350,8 @@ scenario!(x071_added_tools_are_offered_from_the_next_preparation_on, async |kit|
 });
 
 /// Takes a memo and blocks the first time.
-struct Stuck(tokio::sync::Semaphore, AtomicU32, Mutex<Vec<u32>>);
+#[derive(Debug)]
+pub(crate) struct Stuck(pub(crate) tokio::sync::Semaphore, pub(crate) AtomicU32, pub(crate) Mutex<Vec<u32>>);
 
 impl ToolHooks for Stuck {
     fn before_tool<'a>(&'a self, _: &'a ToolCall, api: &'a HookApi) -> HookResult<'a, BeforeTool> {
