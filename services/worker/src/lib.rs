@@ -146,12 +146,7 @@ const RESERVE_ATTEMPTS: u32 = 20;
 const RESERVE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Asks for a reservation. A lost answer burns nothing: the same invocation gets the same reservation again (`protocol.md` 3).
-async fn reserve(
-    transport: &dyn Transport,
-    session: SessionId,
-    request: Request,
-    cancel: &CancellationToken,
-) -> Result<Answer, CallError> {
+async fn reserve(transport: &dyn Transport, session: SessionId, request: Request, cancel: &CancellationToken) -> Result<Answer, CallError> {
     for _ in 1..RESERVE_ATTEMPTS {
         match transport.call(session, request.clone()).await {
             Err(CallError::NoAnswer(_)) if !cancel.is_cancelled() => tokio::time::sleep(RESERVE_PAUSE).await,

@@ -10,8 +10,8 @@ mod generation;
 mod inbox;
 mod opening;
 mod outage;
-mod subagents;
 mod prompt;
+mod subagents;
 mod tools;
 mod usage;
 

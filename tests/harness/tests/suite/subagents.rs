@@ -78,7 +78,8 @@ scenario!(three_subagents_deep_need_one_slot, async |kit| {
     kit.worker.slots = 1;
     kit.reopen().await;
     register(&kit).await;
-    let replies = [ask("a", "1"), ask("b", "2"), ask("c", "3"), Reply::text("three"), Reply::text("two"), Reply::text("one"), Reply::text("done")];
+    let replies =
+        [ask("a", "1"), ask("b", "2"), ask("c", "3"), Reply::text("three"), Reply::text("two"), Reply::text("one"), Reply::text("done")];
     for reply in replies {
         kit.stage.give(reply);
     }
@@ -121,7 +122,10 @@ scenario!(s083_an_abort_of_the_parent_reaches_the_work_of_its_subagents, async |
         kit.stage.give(reply);
     }
     let go = kit.say("go").await;
-    kit.gate.begun().await;
+    tokio::select! {
+        () = kit.gate.begun() => {}
+        record = kit.settled(&go) => panic!("{record:?}: {:?}", kit.entries(&kit.root().await).await),
+    }
     kit.root().await.abort(false).await.unwrap();
     assert_eq!(reason(&kit.settled(&go).await), "aborted");
     let mut at = kit.root().await;

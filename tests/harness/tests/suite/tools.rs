@@ -76,7 +76,10 @@ scenario!(s139_a_call_of_a_tool_that_was_not_offered_is_answered_without_a_task,
     round(&kit, Reply::call("c1", "ghost", "{}").and_call("c2", "echo", r#"{"text":"y"}"#)).await;
     let results = results(&kit).await;
     let ghost = results.iter().find(|entry| call_of(entry) == "c1").unwrap();
-    assert_eq!((last_code(ghost), shown(ghost)), ("tool_unavailable".to_owned(), "<harness>\n[error] Tool ghost is not available\n</harness>".to_owned()));
+    assert_eq!(
+        (last_code(ghost), shown(ghost)),
+        ("tool_unavailable".to_owned(), "<harness>\n[error] Tool ghost is not available\n</harness>".to_owned())
+    );
     let echo = results.iter().find(|entry| call_of(entry) == "c2").unwrap();
     assert_eq!((last_code(echo), shown(echo)), (String::new(), "y".to_owned()));
 });
@@ -197,7 +200,9 @@ scenario!(s145_a_tool_that_throws_keeps_its_output_and_the_run_goes_on, async |k
     assert_eq!((last_code(&result), shown(&result)), ("tool_error".to_owned(), "part\n<harness>\n[error] broken\n</harness>".to_owned()));
     assert_eq!(message(&result).get("isError"), Some(&Json::from(true)));
     let id = task.lock().unwrap().unwrap();
-    let TaskState::Terminal { outcome: TaskOutcome::Failed { result: failed, .. } } = kit.task(id).await.state else { panic!("not failed") };
+    let TaskState::Terminal { outcome: TaskOutcome::Failed { result: failed, .. } } = kit.task(id).await.state else {
+        panic!("not failed")
+    };
     assert_eq!(failed, Some(Json::object([("entryId", result.id.get())])));
 });
 
@@ -266,7 +271,9 @@ scenario!(s151_an_aborted_tool_has_a_result_and_the_run_answers, async |kit| {
     assert_eq!(kit.settled(&go).await.status(), SubmissionStatus::Done);
     let result = results(&kit).await.remove(0);
     assert!(last_code(&result) == "aborted" && shown(&result).contains("was aborted"), "{}", shown(&result));
-    let TaskState::Terminal { outcome: TaskOutcome::Aborted { result: aborted, .. } } = kit.task(task).await.state else { panic!("not aborted") };
+    let TaskState::Terminal { outcome: TaskOutcome::Aborted { result: aborted, .. } } = kit.task(task).await.state else {
+        panic!("not aborted")
+    };
     assert_eq!(aborted, Some(Json::object([("entryId", result.id.get())])));
 });
 
@@ -322,7 +329,9 @@ scenario!(s155_a_handoff_ends_the_run_and_begins_a_context, async |kit| {
 
 scenario!(s153_s157_what_a_tool_spends_is_counted_and_no_json_faults_it, async |kit| {
     let usage = Usage { input: 3, output: 4, total_tokens: 7, ..Usage::default() };
-    let spends = move |usage: Usage| Closure::new("spends", move |_, _| async move { Ok(ToolResult { usage: Some(usage), ..ToolResult::text("ok") }) });
+    let spends = move |usage: Usage| {
+        Closure::new("spends", move |_, _| async move { Ok(ToolResult { usage: Some(usage), ..ToolResult::text("ok") }) })
+    };
     let first = add(&kit, spends(usage)).await;
     round(&kit, Reply::call("c1", "spends", "{}")).await;
     let json = Json::from_serde(&usage).unwrap();
