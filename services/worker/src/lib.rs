@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use picofleet_harness::effects::{Invocation, Pulse, Services, Slot, Slots, definition, run};
-use picofleet_harness::transport::Transport;
+use picofleet_harness::transport::{CallError, Transport};
 use picofleet_harness::wire::{Answer, Hint, Invoked, Request, Signal, WorkerId};
-use picofleet_session::InvocationId;
+use picofleet_session::{InvocationId, SessionId};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -94,6 +94,8 @@ impl Worker {
             let hint = tokio::select! {
                 () = stop.cancelled() => break,
                 hint = hints.recv() => hint,
+                // An effect that waited goes on before new work begins; with no hint to come it would wait for this slot for ever.
+                () = slots.wanted() => continue,
             };
             let Some(hint) = hint else { break };
             running.spawn(take(
@@ -139,6 +141,21 @@ async fn obey(shared: Arc<Shared>, mut signals: mpsc::Receiver<(WorkerId, Signal
     }
 }
 
+/// How often a reservation is asked for while no answer comes, and the pause between: together well below a lease.
+const RESERVE_ATTEMPTS: u32 = 20;
+const RESERVE_PAUSE: Duration = Duration::from_millis(250);
+
+/// Asks for a reservation. A lost answer burns nothing: the same invocation gets the same reservation again (`protocol.md` 3).
+async fn reserve(transport: &dyn Transport, session: SessionId, request: Request, cancel: &CancellationToken) -> Result<Answer, CallError> {
+    for _ in 1..RESERVE_ATTEMPTS {
+        match transport.call(session, request.clone()).await {
+            Err(CallError::NoAnswer(_)) if !cancel.is_cancelled() => tokio::time::sleep(RESERVE_PAUSE).await,
+            answer => return answer,
+        }
+    }
+    transport.call(session, request).await
+}
+
 /// Reserves the task of a hint and runs it.
 async fn take(
     transport: Arc<dyn Transport>,
@@ -157,7 +174,7 @@ async fn take(
         return;
     }
     let request = Request::Reserve { task, invocation, worker: shared.id, definition };
-    match transport.call(session, request).await {
+    match reserve(&*transport, session, request, &cancel).await {
         Ok(Answer::Reserved(reservation)) => {
             let invoked = Invoked { session, task, invocation };
             let running = Running { invoked, kind: reservation.record.kind.clone(), since: Instant::now(), cancel: cancel.clone() };

@@ -24,7 +24,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Gate, Reply, Stage};
+use crate::{Faults, Gate, Reply, Stage};
 
 /// The longest that a test waits for a condition. It only ends a test that can't succeed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,6 +62,10 @@ pub struct Kit {
     pub registry: Registry,
     /// The line halves of tasks.
     pub tasks: LineTasks,
+    /// What goes wrong between worker and coordinator.
+    pub faults: Faults,
+    /// How the worker works.
+    pub worker: picofleet_worker::Options,
     wire: Wire,
     store: Arc<dyn Store>,
     directory: Option<TempDir>,
@@ -103,7 +107,8 @@ impl Kit {
         let (stage, gate, registry) = (Stage::new(clock.clone()), Gate::new(), Registry::new());
         crate::tools::register(&registry, &gate);
         let tasks = LineTasks::of(&registry);
-        Self { stage, gate, clock, registry, tasks, wire, store, directory, session, engine: None }
+        let (faults, worker) = (Faults::default(), picofleet_worker::Options::default());
+        Self { stage, gate, clock, registry, tasks, faults, worker, wire, store, directory, session, engine: None }
     }
 
     /// Starts coordinator and worker. The session opens with the first call.
@@ -124,7 +129,7 @@ impl Kit {
         };
         let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone())).with_clock(self.clock.clone());
         let stop = CancellationToken::new();
-        let worker = Worker::new(Arc::clone(&transport), services, picofleet_worker::Options::default());
+        let worker = Worker::new(self.faults.between(Arc::clone(&transport)), services, self.worker.clone());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
         self.engine = Some(Engine { coordinator, transport, worker, stop });
     }

@@ -5,15 +5,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
 pub mod child;
+mod faults;
 mod kit;
 mod looks;
 mod stage;
+mod subagent;
 mod tools;
 
+pub use faults::Faults;
 pub use kit::{Backing, Kit, Wire};
 pub use looks::{last_code, text};
 pub use stage::{Asked, Reply, Stage};
-pub use tools::Gate;
+pub use subagent::Subagent;
+pub use tools::{Closure, Gate};
 
 /// One scenario as four tests: on memory and SQLite, over the plain and the encoded transport.
 ///

@@ -78,6 +78,44 @@ impl Tool for TextTool {
     }
 }
 
+type Run = dyn Fn(Json, ToolApi) -> BoxFuture<'static, Result<ToolResult, ToolError>> + Send + Sync;
+
+/// A tool that is a closure. Its specification can be changed before it is registered.
+pub struct Closure {
+    /// What it says about itself.
+    pub spec: ToolSpec,
+    /// Repairs its arguments.
+    pub prepare: fn(Json) -> Result<Json, ToolError>,
+    run: Box<Run>,
+}
+
+impl Closure {
+    /// A tool with a `text` and a number `n`, neither required.
+    pub fn new<F, R>(name: &str, run: F) -> Self
+    where
+        F: Fn(Json, ToolApi) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<ToolResult, ToolError>> + Send + 'static,
+    {
+        let schema = br#"{"type":"object","properties":{"text":{"type":"string"},"n":{"type":"number"}}}"#;
+        let spec = ToolSpec::new(name, "a closure", Json::parse(schema).unwrap());
+        Self { spec, prepare: Ok, run: Box::new(move |arguments, api| Box::pin(run(arguments, api))) }
+    }
+}
+
+impl Tool for Closure {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn prepare_arguments(&self, arguments: Json) -> Result<Json, ToolError> {
+        (self.prepare)(arguments)
+    }
+
+    fn execute<'a>(&'a self, arguments: Json, api: ToolApi) -> BoxFuture<'a, Result<ToolResult, ToolError>> {
+        (self.run)(arguments, api)
+    }
+}
+
 /// The tools of a kit: `echo`, `output` and `fail` with a `text`; `gate`, which is not repeated after a crash, and `safe_gate`, which is.
 pub(crate) fn register(registry: &Registry, gate: &Gate) {
     let text = Json::parse(br#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#).unwrap();

@@ -13,10 +13,11 @@ use picofleet_session::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::phase::PhaseRun;
-use super::pulse::Pulse;
+use super::pulse::{Pulse, REQUEST};
 use super::slot::Slot;
 use super::{Services, generation, tool};
 use crate::kinds::{GENERATION, TOOL};
@@ -28,6 +29,8 @@ use crate::wire::{Answer, HostCall, Next, Read, Refusal, Request, Reservation, S
 /// How often a message without an answer is sent again, and the first pause between; it doubles. Together about 12 seconds, below a lease.
 const CALL_ATTEMPTS: u32 = 8;
 const CALL_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between the messages of an invocation that goes on through an outage.
+const OUTAGE_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long one message of a wait waits, in milliseconds; then it is asked again.
 const WAIT_MS: u64 = 30_000;
@@ -335,9 +338,20 @@ impl Invocation {
         }
     }
 
-    /// Sends a message until it is answered; sayings have numbers, so that a repetition is safe.
+    /// Sends a message until it is answered; sayings have numbers, so that a repetition is safe. An outage ends no invocation: who may run
+    /// on for how long without an answered beat is the worker's to say, by the cancellation (`protocol.md` 4).
     pub(super) async fn call(&self, request: Request) -> Result<Answer, Fault> {
-        let repeated = repeated(&*self.transport, self.session, request);
+        let repeated = async {
+            let started = Instant::now();
+            loop {
+                match repeated(&*self.transport, self.session, request.clone()).await {
+                    Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. })
+                        if !self.cancel.is_cancelled() && started.elapsed() < REQUEST => {}
+                    answer => return answer,
+                }
+                tokio::time::sleep(OUTAGE_PAUSE).await;
+            }
+        };
         let answer = tokio::select! {
             biased;
             () = self.over.cancelled() => return Err(Fault::Ended),

@@ -12,7 +12,7 @@ pub const BEAT: Duration = Duration::from_secs(3);
 /// An effect starts, and a tool runs on, only while the last answered beat is younger. It is below a lease.
 const FRESH: Duration = Duration::from_secs(15);
 /// How long a model request runs on without an answered beat: only the lease decides who commits.
-const REQUEST: Duration = Duration::from_secs(300);
+pub(super) const REQUEST: Duration = Duration::from_secs(300);
 
 /// The last answered beat of a worker.
 #[derive(Debug)]

@@ -3,30 +3,62 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// The slots of a worker. Cheap to clone; all clones are one set.
 #[derive(Clone, Debug)]
-pub struct Slots(Arc<Semaphore>);
+pub struct Slots {
+    free: Arc<Semaphore>,
+    /// How many effects whose wait is over want theirs again.
+    wanting: Arc<watch::Sender<usize>>,
+}
 
 impl Slots {
     /// As many as effects may run at once.
     #[must_use]
     pub fn new(count: usize) -> Self {
-        Self(Arc::new(Semaphore::new(count)))
+        Self { free: Arc::new(Semaphore::new(count)), wanting: Arc::new(watch::Sender::new(0)) }
     }
 
     /// Waits for a free slot.
     pub async fn take(&self) -> Slot {
         // The semaphore is never closed, so that there always is a permit in the end.
-        let permit = Arc::clone(&self.0).acquire_owned().await.ok();
+        let permit = Arc::clone(&self.free).acquire_owned().await.ok();
         Slot { slots: self.clone(), state: Mutex::new(Held { permit, waits: 0 }) }
     }
 
     /// How many are free now.
     #[must_use]
     pub fn free(&self) -> usize {
-        self.0.available_permits()
+        self.free.available_permits()
+    }
+
+    /// Waits until an effect whose wait is over wants a slot: who only keeps one for work to come gives it back then.
+    pub async fn wanted(&self) {
+        // The sender lives as long as this.
+        let _ = self.wanting.subscribe().wait_for(|wanting| *wanting > 0).await;
+    }
+
+    /// Takes a slot again behind a wait.
+    async fn again(&self) -> Option<OwnedSemaphorePermit> {
+        let _wanting = Wanting::begin(&self.wanting);
+        Arc::clone(&self.free).acquire_owned().await.ok()
+    }
+}
+
+/// Counts one effect that wants its slot again, also where its future is dropped.
+struct Wanting<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Wanting<'a> {
+    fn begin(wanting: &'a watch::Sender<usize>) -> Self {
+        wanting.send_modify(|wanting| *wanting += 1);
+        Self(wanting)
+    }
+}
+
+impl Drop for Wanting<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|wanting| *wanting -= 1);
     }
 }
 
@@ -55,7 +87,7 @@ impl Slot {
             state.waits == 0 && state.permit.is_none()
         };
         if needed {
-            let permit = Arc::clone(&self.slots.0).acquire_owned().await.ok();
+            let permit = self.slots.again().await;
             let mut state = self.state();
             // Another wait may have begun or taken one meanwhile; then this permit goes back.
             if state.waits == 0 && state.permit.is_none() {
@@ -89,7 +121,7 @@ impl Drop for Waiting<'_> {
         state.waits -= 1;
         // A wait that is dropped can't wait for a slot: the effect goes on with one where there is one, else beside the others.
         if state.waits == 0 && state.permit.is_none() {
-            state.permit = Arc::clone(&self.0.slots.0).try_acquire_owned().ok();
+            state.permit = Arc::clone(&self.0.slots.free).try_acquire_owned().ok();
         }
     }
 }
@@ -111,7 +143,9 @@ mod tests {
             let second = slots.take().await;
             release.send(()).unwrap();
             // The wait is over, but its slot is taken.
+            assert!(futures::FutureExt::now_or_never(slots.wanted()).is_none());
             assert!(futures::poll!(&mut wait).is_pending());
+            slots.wanted().await;
             drop(second);
             wait.await;
         }

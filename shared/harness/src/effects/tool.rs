@@ -45,6 +45,10 @@ pub(super) async fn run(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fau
                 Ok(arguments) => arguments,
                 Err((code, text)) => return refuse(run, code, text).await,
             };
+            // A hook may not have heeded the cancellation: an intent would make a call that never executed look interrupted.
+            if run.invocation.cancel().is_cancelled() {
+                return Err(Fault::Ended);
+            }
             let replay = tool.spec().replay;
             run.invocation.decide(DECISION_VERSION, &Decision::Intent { arguments: arguments.clone(), replay }).await?;
             execute(run, record, &tool, &call, arguments).await

@@ -293,17 +293,20 @@ scenario!(s134_a_run_that_is_blocked_by_its_version_stays_busy_until_it_is_abort
     assert_eq!(kit.stage.asked().len(), 1);
 });
 
-/// The commits of a turn that are more than shown progress.
-async fn commits(kit: &Kit, input: &str) -> usize {
+/// The commits of a turn at the store, without those that only show progress. The first one admits the input, the last one settles it.
+async fn commits(kit: &Kit, input: &str) -> i64 {
     let mut watch = kit.watch_root().await;
     let submission = kit.say(input).await;
-    let mut count = 0;
+    let (mut first, mut progress) = (None, 0);
     loop {
         let picofleet_harness::line::Followed::Frame(frame) = watch.next().await else { panic!("no frame") };
-        let progress = frame.entries.is_empty() && frame.tasks.is_empty() && frame.submissions.is_empty();
-        count += usize::from(!progress);
+        let at = frame.at.0.0;
+        let records = frame.entries.is_empty() && frame.tasks.is_empty() && frame.submissions.is_empty();
+        progress += i64::from(records && frame.documents.iter().all(|(kind, _)| kind == "pi.live"));
+        let first = *first.get_or_insert(at);
         if frame.submissions.iter().any(|record| record.id == submission.id() && record.settled()) {
-            return count;
+            // Every batch of the store has the next number, also where this conversation sees nothing of it.
+            return at - first + 1 - progress;
         }
     }
 }

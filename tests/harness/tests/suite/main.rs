@@ -1,6 +1,7 @@
 //! Scenarios of the harness.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
+mod background;
 mod calls;
 mod configuration;
 mod conversations;
@@ -8,6 +9,10 @@ mod crash;
 mod generation;
 mod inbox;
 mod opening;
+mod outage;
+mod prompt;
+mod subagents;
+mod tools;
 mod usage;
 
 use picofleet_session::{InputState, SubmissionRecord, SubmissionState, WriteState};

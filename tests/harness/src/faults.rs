@@ -1,0 +1,92 @@
+//! A transport between worker and coordinator that a test cuts off, or whose answers it loses.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::future::BoxFuture;
+use picofleet_harness::transport::{CallError, Transport};
+use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Request};
+use picofleet_session::SessionId;
+
+type Pick = Box<dyn Fn(&Request) -> bool + Send + Sync>;
+
+/// What goes wrong between worker and coordinator. Clones are one.
+#[derive(Clone, Default)]
+pub struct Faults {
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    cut: AtomicBool,
+    lose: Mutex<Option<Pick>>,
+    seen: Mutex<Vec<Request>>,
+}
+
+impl Faults {
+    /// Nothing of the worker arrives, beats included, until [`Faults::mend`].
+    pub fn cut(&self) {
+        self.state.cut.store(true, Ordering::SeqCst);
+    }
+
+    /// Messages arrive again.
+    pub fn mend(&self) {
+        self.state.cut.store(false, Ordering::SeqCst);
+    }
+
+    /// Loses the answer of the next message that is picked.
+    pub fn lose_answer(&self, pick: impl Fn(&Request) -> bool + Send + Sync + 'static) {
+        *self.state.lose.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(pick));
+    }
+
+    /// The messages of the worker that arrived.
+    pub fn seen(&self) -> Vec<Request> {
+        self.state.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn between(&self, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
+        Arc::new(Faulty { faults: self.clone(), inner })
+    }
+
+    fn is_cut(&self) -> bool {
+        self.state.cut.load(Ordering::SeqCst)
+    }
+
+    fn loses(&self, request: &Request) -> bool {
+        let mut lose = self.state.lose.lock().unwrap_or_else(PoisonError::into_inner);
+        let loses = lose.as_ref().is_some_and(|pick| pick(request));
+        if loses {
+            *lose = None;
+        }
+        loses
+    }
+}
+
+struct Faulty {
+    faults: Faults,
+    inner: Arc<dyn Transport>,
+}
+
+impl Transport for Faulty {
+    fn call(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
+        Box::pin(async move {
+            if self.faults.is_cut() {
+                return Err(CallError::NoAnswer(session));
+            }
+            self.faults.state.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            let loses = self.faults.loses(&request);
+            let answer = self.inner.call(session, request).await;
+            // What was under way when the line was cut has no answer either.
+            if loses || self.faults.is_cut() { Err(CallError::NoAnswer(session)) } else { answer }
+        })
+    }
+
+    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>> {
+        Box::pin(async move {
+            if self.faults.is_cut() {
+                return Err(CallError::Beat { why: "cut off".to_owned() });
+            }
+            self.inner.beat(beat).await
+        })
+    }
+}
