@@ -8,6 +8,7 @@ mod crash;
 mod generation;
 mod inbox;
 mod opening;
+mod tasks;
 mod usage;
 
 use picofleet_session::{InputState, SubmissionRecord, SubmissionState, WriteState};
