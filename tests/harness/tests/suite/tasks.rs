@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use picofleet_harness::effects::Fault;
+use picofleet_harness::host::AbortTask;
 use picofleet_harness::inspection::{Scheduling, TaskView};
 use picofleet_harness::kind::{Next, NoDecision, Outcome, Running, TaskKind, TaskOptions, TxTasks as _};
 use picofleet_harness::runtime::TaskRuntime;
@@ -51,6 +52,10 @@ impl TaskKind for Steps {
         self.0.lock().unwrap().push(n);
         match task.input.as_str() {
             "still" => Ok(()),
+            "hangs" | "hangs and aborts badly" => {
+                runtime.cancelled().cancelled().await;
+                Ok(())
+            }
             "throws" => Err(fault("boom")),
             "ends and throws" => {
                 runtime.commit(async |_, _| Ok::<_, Fault>(Next::End(Outcome::Completed(7)))).await?;
@@ -93,7 +98,10 @@ impl TaskKind for Steps {
         }
     }
 
-    async fn abort(&self, _: Running<Self>, runtime: TaskRuntime<Self>) -> Result<(), Fault> {
+    async fn abort(&self, task: Running<Self>, runtime: TaskRuntime<Self>) -> Result<(), Fault> {
+        if task.input.as_str() == "hangs and aborts badly" {
+            return Ok(());
+        }
         let aborted = Outcome::Aborted { reason: None, result: None };
         runtime.commit(async |_, _| Ok::<_, Fault>(Next::End(aborted))).await
     }
@@ -219,4 +227,39 @@ scenario!(s070_a_task_without_code_waits_for_it, async |kit| {
     assert_eq!(inspection.tasks[0].state, TaskView::Blocked { reason: "missing_task".to_owned(), error: None });
     kit.define(steps.clone()).await;
     assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(3));
+});
+
+/// A task that runs until it is told to stop.
+async fn hanging(kit: &mut Kit, input: &str) -> TaskId<u32> {
+    let steps = Steps::default();
+    kit.define(steps.clone()).await;
+    let id = kit.create(&steps, input.to_owned()).await;
+    kit.until("the phase", async || !steps.0.lock().unwrap().is_empty()).await;
+    id
+}
+
+scenario!(s088_an_abort_of_the_conversation_ends_its_task, async |kit| {
+    let id = hanging(&mut kit, "hangs").await;
+    kit.root().await.abort(false).await.unwrap();
+    let record = kit.task(id.erase()).await;
+    assert!(matches!(record.state, TaskState::Terminal { outcome: TaskOutcome::Aborted { .. } }), "{record:?}");
+});
+
+scenario!(s080_an_abort_handler_without_an_outcome_faults, async |kit| {
+    let id = hanging(&mut kit, "hangs and aborts badly").await;
+    assert_eq!(kit.harness().abort_task(id.erase()).await.unwrap(), AbortTask::Marked);
+    let outcome = kit.harness().wait_for_task(id).await.unwrap();
+    assert!(matches!(&outcome, Outcome::Faulted(error) if error.message.contains("without an outcome")), "{outcome:?}");
+});
+
+scenario!(s082_a_blocked_task_is_orphaned_at_once, async |kit| {
+    kit.stop().await;
+    kit.resume = false;
+    kit.start();
+    let id = kit.create(&Steps::default(), "steps".to_owned()).await;
+    assert_eq!(kit.harness().abort_task(id.erase()).await.unwrap(), AbortTask::Marked);
+    let orphaned = TaskState::Terminal { outcome: TaskOutcome::Orphaned { reason: "missing_task".to_owned() } };
+    assert_eq!(kit.task(id.erase()).await.state, orphaned);
+    assert_eq!(kit.harness().inspect().await.unwrap().scheduling, Scheduling::Paused);
+    assert_eq!(kit.harness().abort_task(id.erase()).await.unwrap(), AbortTask::Terminal);
 });
