@@ -8,6 +8,7 @@ mod configuration;
 mod conversation;
 mod error;
 mod submission;
+mod work;
 
 use std::sync::Arc;
 

@@ -8,6 +8,7 @@ use picofleet_fleet::Local;
 use picofleet_harness::config::ConfigPatch;
 use picofleet_harness::effects::Services;
 use picofleet_harness::host::{Conversation, Harness, Submission};
+use picofleet_harness::kind::{TaskKind, TaskOptions, TxTasks as _};
 use picofleet_harness::line::ConversationWatch;
 use picofleet_harness::line::LineOptions;
 use picofleet_harness::registry::Registry;
@@ -16,7 +17,7 @@ use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Answer, Request};
 use picofleet_session::storage::{SessionCreate, Store};
-use picofleet_session::{Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, SessionId, SubmissionRecord};
+use picofleet_session::{Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, SessionId, SubmissionRecord, TaskId};
 use picofleet_storage::memory::MemoryStore;
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use picofleet_worker::Worker;
@@ -66,6 +67,8 @@ pub struct Kit {
     pub faults: Faults,
     /// How the worker works.
     pub worker: picofleet_worker::Options,
+    /// Whether a session that opens goes on with its work by itself; as of the next start.
+    pub resume: bool,
     wire: Wire,
     store: Arc<dyn Store>,
     directory: Option<TempDir>,
@@ -107,8 +110,8 @@ impl Kit {
         let (stage, gate, registry) = (Stage::new(clock.clone()), Gate::new(), Registry::new());
         crate::tools::register(&registry, &gate);
         let tasks = LineTasks::of(&registry);
-        let (faults, worker) = (Faults::default(), picofleet_worker::Options::default());
-        Self { stage, gate, clock, registry, tasks, faults, worker, wire, store, directory, session, engine: None }
+        let (faults, worker, resume) = (Faults::default(), picofleet_worker::Options::default(), true);
+        Self { stage, gate, clock, registry, tasks, faults, worker, resume, wire, store, directory, session, engine: None }
     }
 
     /// Starts coordinator and worker. The session opens with the first call.
@@ -119,6 +122,7 @@ impl Kit {
             tasks: self.tasks.clone(),
             line: LineOptions::of(&self.registry),
             sweep: Duration::from_millis(20),
+            resume: self.resume,
             ..Options::new()
         };
         let (coordinator, outgoing) = Coordinator::new(Arc::clone(&self.store), options);
@@ -176,6 +180,20 @@ impl Kit {
     /// The root conversation.
     pub async fn root(&self) -> Conversation {
         self.harness().root().await.unwrap()
+    }
+
+    /// Registers a task definition, and starts again with it.
+    pub async fn define<K: TaskKind>(&mut self, kind: K) {
+        self.registry.task(Arc::new(kind)).unwrap();
+        self.tasks = LineTasks::of(&self.registry);
+        self.reopen().await;
+    }
+
+    /// Creates a task in a commit of the host, over the transport.
+    pub async fn create<K: TaskKind>(&self, kind: &K, input: K::Input) -> TaskId<K::Output> {
+        let created: Result<_, Box<dyn std::error::Error + Send + Sync>> =
+            self.root().await.commit(async |tx| Ok(tx.create_task(kind, input, TaskOptions::top_level()).await?)).await;
+        created.unwrap()
     }
 
     /// Sends a message as it is.

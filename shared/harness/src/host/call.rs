@@ -39,6 +39,10 @@ impl Caller {
         Self { transport, session }
     }
 
+    pub(super) const fn transport(&self) -> &Arc<dyn Transport> {
+        &self.transport
+    }
+
     pub(super) const fn session(&self) -> SessionId {
         self.session
     }

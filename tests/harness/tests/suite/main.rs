@@ -13,6 +13,7 @@ mod outage;
 mod prompt;
 mod subagents;
 mod tools;
+mod tasks;
 mod usage;
 
 use picofleet_session::{InputState, SubmissionRecord, SubmissionState, WriteState};
