@@ -104,9 +104,10 @@ async fn converse(
     default: Option<ModelRef>,
 ) -> anyhow::Result<()> {
     let _: picofleet_session::Json = engine.host(session, HostCall::Root).await?;
-    configure(engine, session, args, services, default).await?;
-    let mut printer = Printer::new();
+    // At once: unfinished work went on when the session opened, and what it does is shown.
     let mut watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
+    let mut printer = Printer::new();
+    configure(engine, session, args, services, default).await?;
     let submission: Option<SubmissionRecord> = match &args.prompt {
         Some(prompt) => {
             let call = HostCall::Submit { conversation: ROOT_CONVERSATION_ID, draft: SubmissionDraft::input(prompt.as_str()) };
