@@ -148,7 +148,11 @@ async fn converse(
             }
         }
     }
-    printer.end(watch.documents(), session)
+    printer.end(watch.documents(), session)?;
+    match printer.failure() {
+        Some(failure) => bail!("unanswered: {failure}"),
+        None => Ok(()),
+    }
 }
 
 /// Sets the model and the tools that the arguments name; a new session gets all tools and the default model.

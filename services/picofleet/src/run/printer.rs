@@ -22,6 +22,8 @@ pub(super) struct Printer {
     /// The cursor is behind text and not at the begin of a line.
     open_line: bool,
     before: Option<UsageState>,
+    /// Why the last answer failed.
+    failure: Option<String>,
 }
 
 /// Whether nothing runs in a conversation.
@@ -32,7 +34,7 @@ pub(super) fn idle(documents: &Documents) -> bool {
 impl Printer {
     pub(super) fn new() -> Self {
         let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-        Self { color, shown: Shown::default(), output: Vec::new(), open_line: false, before: None }
+        Self { color, shown: Shown::default(), output: Vec::new(), open_line: false, before: None, failure: None }
     }
 
     pub(super) fn frame(&mut self, frame: &Frame, documents: &Documents) -> anyhow::Result<()> {
@@ -67,6 +69,11 @@ impl Printer {
         let (input, output) = (after.input.saturating_sub(before.input), after.output.saturating_sub(before.output));
         let cost = (after.cost.total - before.cost.total).max(0.0);
         self.note(&format!("{input} tokens in, {output} out, ${cost:.4}; session {session}"))
+    }
+
+    /// Why the last answer that was shown failed.
+    pub(super) const fn failure(&self) -> Option<&String> {
+        self.failure.as_ref()
     }
 
     /// A remark that is not the model's.
@@ -110,6 +117,7 @@ impl Printer {
         match entry.model.as_ref().and_then(|model| model.first()) {
             Some(Message::Assistant(message)) => {
                 self.message(message)?;
+                self.failure.clone_from(&message.error_message);
                 self.shown = Shown::default();
                 self.close_line()?;
                 for block in &message.content {
