@@ -7,6 +7,7 @@ use picofleet_coordinator::Coordinator;
 use picofleet_fleet::Local;
 use picofleet_harness::effects::Services;
 use picofleet_harness::line::{ConversationWatch, LineOptions};
+use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Answer, HostCall, Request};
 use picofleet_session::storage::Store;
@@ -28,8 +29,12 @@ impl Engine {
     /// Starts an engine over a store. Sessions resume their work when they are first used.
     #[must_use]
     pub fn start(store: Arc<dyn Store>, services: Services) -> Self {
-        let line = LineOptions { catalogue: Arc::new(services.registry.clone()), ..LineOptions::default() };
-        let options = picofleet_coordinator::Options { clock: services.clock.clone(), line, ..picofleet_coordinator::Options::new() };
+        let options = picofleet_coordinator::Options {
+            clock: services.clock.clone(),
+            tasks: LineTasks::of(&services.registry),
+            line: LineOptions::of(&services.registry),
+            ..picofleet_coordinator::Options::new()
+        };
         let (coordinator, outgoing) = Coordinator::new(store, options);
         let transport: Arc<dyn Transport> = Arc::new(Local::plain(Arc::new(coordinator.clone())));
         let stop = CancellationToken::new();

@@ -7,11 +7,13 @@ mod cli;
 pub mod config;
 mod demo;
 mod engine;
+mod failure;
 mod models;
 mod run;
 mod services;
 
 pub use engine::Engine;
+pub use services::standard;
 
 /// The example of the README, so that it compiles.
 #[cfg(doctest)]
@@ -23,13 +25,14 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use config::Loaded;
+use failure::{Failure, USAGE};
+use picofleet_harness::registry::Registry;
 
-/// Exit code of a wrong command line or configuration (EX_USAGE).
-const USAGE: u8 = 64;
-
-/// Runs the program: reads the command line, does what it says, and gives the exit code: 0 done, 1 failed, 64 wrong usage.
+/// Runs the program with what an application registers (tools, tasks, hooks, setups; [`standard`] for none of its own): reads the command
+/// line, does what it says, and gives the exit code: 0 done, 1 failed, 64 wrong usage, 130 ended by Ctrl-C. An application's binary is
+/// `fn main() -> ExitCode { picofleet::main(my_registry) }` and has every subcommand.
 #[must_use]
-pub fn main() -> ExitCode {
+pub fn main(registry: impl FnOnce() -> anyhow::Result<Registry>) -> ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -38,7 +41,7 @@ pub fn main() -> ExitCode {
             return if error.print().is_ok() { ExitCode::from(code) } else { ExitCode::FAILURE };
         }
     };
-    match dispatch(cli) {
+    match dispatch(cli, registry) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let mut text = format!("error: {error}\n");
@@ -47,7 +50,7 @@ pub fn main() -> ExitCode {
             }
             // Nothing is left to do where even this can't be written.
             let _ = std::io::stderr().write_all(text.as_bytes());
-            ExitCode::FAILURE
+            error.downcast_ref::<Failure>().map_or(ExitCode::FAILURE, |failure| ExitCode::from(failure.code()))
         }
     }
 }
@@ -62,12 +65,12 @@ fn checked(loaded: &Loaded) -> anyhow::Result<()> {
     print(&format!("ok: {file}; {} providers, {models} models\n", loaded.config.providers.len()))
 }
 
-fn dispatch(cli: cli::Cli) -> anyhow::Result<()> {
+fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let configuration = || Loaded::read(cli.config.as_deref(), std::env::vars());
         match cli.command {
-            cli::Command::Run(args) => run::run(args, &configuration()?.config).await,
+            cli::Command::Run(args) => run::run(args, registry()?, &configuration()?.config).await,
             cli::Command::Config { command: cli::ConfigCommand::Check } => checked(&configuration()?),
             cli::Command::Config { command: cli::ConfigCommand::Show } => print(&config::show(&configuration()?.config)?),
             cli::Command::Models { command: cli::ModelsCommand::List } => models::list(&configuration()?.config),

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    picofleet::main()
+    picofleet::main(picofleet::standard)
 }

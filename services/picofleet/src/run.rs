@@ -5,19 +5,22 @@ mod printer;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use picofleet_harness::config::{CONFIG, ConversationConfig, ModelRef};
 use picofleet_harness::effects::Services;
 use picofleet_harness::line::Followed;
+use picofleet_harness::registry::Registry;
 use picofleet_harness::submission::SubmissionDraft;
 use picofleet_harness::wire::HostCall;
 use picofleet_session::storage::{SessionCreate, SessionQuery, Store};
 use picofleet_session::{Clock, InputState, ROOT_CONVERSATION_ID, SessionId, SubmissionRecord, SubmissionState};
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::Config;
 use crate::engine::Engine;
+use crate::failure::Failure;
 use printer::Printer;
 
 /// What `picofleet run` takes.
@@ -45,16 +48,21 @@ pub(crate) struct RunArgs {
     workspace: Option<PathBuf>,
 }
 
-pub(crate) async fn run(args: RunArgs, config: &Config) -> anyhow::Result<()> {
+pub(crate) async fn run(args: RunArgs, registry: Registry, config: &Config) -> anyhow::Result<()> {
     let store = SqliteStore::open(&args.store, SqliteOptions::default()).with_context(|| format!("open {}", args.store.display()))?;
     let store: Arc<dyn Store> = Arc::new(store);
     let workspace = args.workspace.as_deref().unwrap_or(&config.tools.workspace);
-    let (services, default) = crate::services::services(config, workspace)?;
-    let session = session(&*store, &args).await?;
-    let engine = Engine::start(Arc::clone(&store), services.clone());
-    let result = converse(&engine, session, &args, &services, default).await;
-    engine.close().await?;
+    let (services, default) = crate::services::services(registry, config, workspace).await?;
+    let result = with_engine(&store, &args, services, default).await;
     store.close().await?;
+    result
+}
+
+async fn with_engine(store: &Arc<dyn Store>, args: &RunArgs, services: Services, default: Option<ModelRef>) -> anyhow::Result<()> {
+    let session = session(&**store, args).await?;
+    let engine = Engine::start(Arc::clone(store), services.clone());
+    let result = converse(&engine, session, args, &services, default).await;
+    engine.close().await?;
     result
 }
 
@@ -63,13 +71,13 @@ async fn session(store: &dyn Store, args: &RunArgs) -> anyhow::Result<SessionId>
     if let Some(id) = args.session {
         return match store.session(id).await? {
             Some(session) => Ok(session.id),
-            None => bail!("there is no session {id} in {}", args.store.display()),
+            None => bail!(Failure::Usage(format!("there is no session {id} in {}; name its file with --store", args.store.display()))),
         };
     }
     if args.latest {
         return match newest(store).await? {
             Some(id) => Ok(id),
-            None => bail!("there is no session in {} yet; leave out --continue", args.store.display()),
+            None => bail!(Failure::Usage(format!("there is no session in {} yet; leave out --continue", args.store.display()))),
         };
     }
     Ok(store.create(SessionCreate::new(Clock::system().now())).await?.session.id)
@@ -96,9 +104,10 @@ async fn converse(
     default: Option<ModelRef>,
 ) -> anyhow::Result<()> {
     let _: picofleet_session::Json = engine.host(session, HostCall::Root).await?;
-    configure(engine, session, args, services, default).await?;
-    let mut printer = Printer::new();
+    // At once: unfinished work went on when the session opened, and what it does is shown.
     let mut watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
+    let mut printer = Printer::new();
+    configure(engine, session, args, services, default).await?;
     let submission: Option<SubmissionRecord> = match &args.prompt {
         Some(prompt) => {
             let call = HostCall::Submit { conversation: ROOT_CONVERSATION_ID, draft: SubmissionDraft::input(prompt.as_str()) };
@@ -106,6 +115,8 @@ async fn converse(
         }
         None => None,
     };
+    // One listener for all the time: a signal between two looks is not lost.
+    let mut signals = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut interrupts = 0;
     loop {
         let wanted = submission.as_ref().map(|submission| submission.id);
@@ -117,25 +128,31 @@ async fn converse(
                 Followed::Frame(frame) => {
                     printer.frame(&frame, watch.documents())?;
                     if let Some(record) = frame.submissions.iter().find(|record| Some(record.id) == wanted && record.settled()) {
-                        printer.end(watch.documents())?;
-                        return verdict(record);
+                        printer.end(watch.documents(), session)?;
+                        return match verdict(record) {
+                            Err(error) if interrupts > 0 => Err(error.context(Failure::Interrupted("aborted by Ctrl-C".to_owned()))),
+                            verdict => verdict,
+                        };
                     }
                 }
                 Followed::Gap => watch = engine.watch(session, ROOT_CONVERSATION_ID).await?,
                 Followed::End => bail!("the session ended"),
             },
-            interrupt = tokio::signal::ctrl_c() => {
-                interrupt.context("wait for Ctrl-C")?;
+            _ = signals.recv() => {
                 interrupts += 1;
                 if interrupts > 1 {
-                    bail!("left; the work goes on with: picofleet run --session {session}");
+                    bail!(Failure::Interrupted(format!("left; the work goes on with: picofleet run --session {session} --store {}", args.store.display())));
                 }
                 printer.note("aborting; press Ctrl-C again to leave")?;
                 let _: picofleet_session::Json = engine.host(session, HostCall::Abort { conversation: ROOT_CONVERSATION_ID, background: false }).await?;
             }
         }
     }
-    printer.end(watch.documents())
+    printer.end(watch.documents(), session)?;
+    match printer.failure() {
+        Some(failure) => bail!("unanswered: {failure}"),
+        None => Ok(()),
+    }
 }
 
 /// Sets the model and the tools that the arguments name; a new session gets all tools and the default model.
@@ -150,17 +167,19 @@ async fn configure(
     let stored: Option<ConversationConfig> = watch.documents().get(CONFIG.kind).map(picofleet_session::Json::to).transpose()?;
     let mut config = stored.clone().unwrap_or_default();
     if let Some(model) = &args.model {
-        let (provider, model_id) = model.split_once('/').with_context(|| format!("{model:?} is no PROVIDER/MODEL"))?;
-        config.model = Some(ModelRef { provider: provider.to_owned(), model_id: model_id.to_owned() });
+        config.model = Some(named(model, services)?);
     }
     if config.model.is_none() {
         config.model = default;
-        config.active_tools = services.registry.snapshot().tool_names();
     }
+    ensure!(
+        config.model.is_some(),
+        Failure::Usage("there is no default model; name one of `picofleet models list` with --model".to_owned())
+    );
     if let Some(tools) = &args.tools {
         let known = services.registry.snapshot().tool_names();
         if let Some(unknown) = tools.iter().find(|tool| !known.contains(tool)) {
-            bail!("there is no tool {unknown:?}; there are: {}", known.join(", "));
+            bail!(Failure::Usage(format!("there is no tool {unknown:?}; there are: {}", known.join(", "))));
         }
         config.active_tools.clone_from(tools);
     }
@@ -169,6 +188,18 @@ async fn configure(
         let _: picofleet_session::Json = engine.host(session, call).await?;
     }
     Ok(())
+}
+
+/// The model of this name, if it is configured.
+fn named(name: &str, services: &Services) -> anyhow::Result<ModelRef> {
+    let Some((provider, model_id)) = name.split_once('/') else {
+        bail!(Failure::Usage(format!("{name:?} is no PROVIDER/MODEL; `picofleet models list` shows those that are configured")));
+    };
+    let model = ModelRef { provider: provider.to_owned(), model_id: model_id.to_owned() };
+    if services.models.find(&model).is_none() {
+        bail!(Failure::Usage(format!("there is no model {name}; `picofleet models list` shows those that are configured")));
+    }
+    Ok(model)
 }
 
 fn verdict(record: &SubmissionRecord) -> anyhow::Result<()> {

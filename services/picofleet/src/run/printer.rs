@@ -7,7 +7,7 @@ use picofleet_harness::frame::{Documents, Frame};
 use picofleet_harness::live::{LIVE, LiveState, SlotStatus, ToolSlot};
 use picofleet_harness::usage::{USAGE, UsageState, add};
 use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, Usage, UserBlock};
-use picofleet_session::{EntryRecord, Json};
+use picofleet_session::{EntryRecord, Json, SessionId};
 
 /// How much of a message was shown: the bytes of each block.
 #[derive(Default)]
@@ -22,6 +22,8 @@ pub(super) struct Printer {
     /// The cursor is behind text and not at the begin of a line.
     open_line: bool,
     before: Option<UsageState>,
+    /// Why the last answer failed.
+    failure: Option<String>,
 }
 
 /// Whether nothing runs in a conversation.
@@ -31,8 +33,8 @@ pub(super) fn idle(documents: &Documents) -> bool {
 
 impl Printer {
     pub(super) fn new() -> Self {
-        let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { color, shown: Shown::default(), output: Vec::new(), open_line: false, before: None }
+        let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+        Self { color, shown: Shown::default(), output: Vec::new(), open_line: false, before: None, failure: None }
     }
 
     pub(super) fn frame(&mut self, frame: &Frame, documents: &Documents) -> anyhow::Result<()> {
@@ -55,8 +57,8 @@ impl Printer {
         Ok(())
     }
 
-    /// What this run cost.
-    pub(super) fn end(&mut self, documents: &Documents) -> anyhow::Result<()> {
+    /// What this run cost, and the session to go on with.
+    pub(super) fn end(&mut self, documents: &Documents, session: SessionId) -> anyhow::Result<()> {
         self.close_line()?;
         let total = |state: Option<UsageState>| {
             let mut sum = Usage::default();
@@ -66,7 +68,12 @@ impl Printer {
         let (before, after) = (total(self.before.take()), total(usage(documents)));
         let (input, output) = (after.input.saturating_sub(before.input), after.output.saturating_sub(before.output));
         let cost = (after.cost.total - before.cost.total).max(0.0);
-        self.note(&format!("{input} tokens in, {output} out, ${cost:.4}"))
+        self.note(&format!("{input} tokens in, {output} out, ${cost:.4}; session {session}"))
+    }
+
+    /// Why the last answer that was shown failed.
+    pub(super) const fn failure(&self) -> Option<&String> {
+        self.failure.as_ref()
     }
 
     /// A remark that is not the model's.
@@ -94,6 +101,10 @@ impl Printer {
                 AssistantBlock::ToolCall(_) => continue,
             };
             let Some(new) = text.get(self.shown.0[index]..).filter(|new| !new.is_empty()) else { continue };
+            if self.shown.0[index] == 0 {
+                // Each block on a line of its own.
+                self.close_line()?;
+            }
             self.shown.0[index] = text.len();
             let new = if thinking { self.dim(new) } else { new.to_owned() };
             self.write(&new)?;
@@ -106,6 +117,7 @@ impl Printer {
         match entry.model.as_ref().and_then(|model| model.first()) {
             Some(Message::Assistant(message)) => {
                 self.message(message)?;
+                self.failure.clone_from(&message.error_message);
                 self.shown = Shown::default();
                 self.close_line()?;
                 for block in &message.content {

@@ -1,0 +1,37 @@
+//! Failures that have an exit code of their own.
+
+use std::fmt;
+
+/// Exit code of a wrong command line (EX_USAGE).
+pub(crate) const USAGE: u8 = 64;
+/// Exit code of what Ctrl-C ended, as shells give it: 128 and the number of SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// A failure that is no error of the program. Its text says what to do.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line names what there is not.
+    Usage(String),
+    /// Ctrl-C ended it.
+    Interrupted(String),
+}
+
+impl Failure {
+    /// The exit code.
+    pub(crate) const fn code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => USAGE,
+            Self::Interrupted(_) => INTERRUPTED,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Interrupted(text) => to.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
