@@ -276,6 +276,8 @@ impl<K: TaskKind> DynTask for Defined<K> {
             let failed = |message| Fault::Failed(TaskError { message, detail: None });
             let task = Running::of(record).map_err(failed)?;
             let runtime = TaskRuntime::new(Arc::clone(invocation), record);
+            // Every phase may begin with an effect: not on a worker that nobody hears any more (`protocol.md` 4).
+            invocation.effect().await?;
             match mode {
                 Mode::Run => self.0.run(task, runtime).await?,
                 Mode::Abort => self.0.abort(task, runtime).await?,

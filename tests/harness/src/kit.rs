@@ -123,7 +123,6 @@ impl Kit {
             line: LineOptions::of(&self.registry),
             sweep: Duration::from_millis(20),
             resume: self.resume,
-            ..Options::new()
         };
         let (coordinator, outgoing) = Coordinator::new(Arc::clone(&self.store), options);
         let server = Arc::new(coordinator.clone());

@@ -133,7 +133,7 @@ impl Invocation {
     }
 
     /// Waits until an effect may start (`protocol.md` 4).
-    pub(super) async fn effect(&self) -> Result<(), Fault> {
+    pub(crate) async fn effect(&self) -> Result<(), Fault> {
         let Some(pulse) = &self.pulse else { return Ok(()) };
         tokio::select! {
             biased;
