@@ -39,7 +39,7 @@ pub(crate) enum ModelsCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Show what Picofleet promises: kill a writer in the middle of its commits and find exactly what it was told was stored
+    /// Show what Picofleet promises: kill a writer in the middle of its commits, and a worker inside its tools, and find everything in order
     Demo,
     /// Say something to a model and show how it is answered; the work survives a killed process
     Run(RunArgs),
@@ -52,6 +52,16 @@ pub(crate) enum Command {
     Models {
         #[command(subcommand)]
         command: ModelsCommand,
+    },
+    /// The worker that `demo` kills inside its tools
+    #[command(hide = true)]
+    DemoTurn {
+        /// The SQLite file
+        store: PathBuf,
+        /// Where the tools write down that they run
+        log: PathBuf,
+        /// The session
+        session: SessionId,
     },
     /// The writer that `demo` kills
     #[command(hide = true)]

@@ -1,7 +1,9 @@
-//! `picofleet demo`: a child process commits in a loop and is killed with SIGKILL; what it was told was stored is there.
+//! `picofleet demo`: a child process commits in a loop and is killed with SIGKILL; what it was told was stored is there. Then a worker is
+//! killed inside its tools, and another one finishes the turn.
 
 mod check;
 mod model;
+pub(crate) mod turn;
 pub(crate) mod writer;
 
 use std::io::Write as _;
@@ -49,7 +51,8 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     show_fork(&path, session).await?;
     say("\n3. A watch gets every commit as a frame: the new value and the operations that lead to it.\n")?;
     show_watch(&path, session).await?;
-    say("\nProved: an acknowledged commit survives kill -9; one that was not acknowledged is whole or absent, never half.")
+    say("\nProved: an acknowledged commit survives kill -9; one that was not acknowledged is whole or absent, never half.\n")?;
+    turn::show(folder.path()).await
 }
 
 async fn create(path: &Path) -> anyhow::Result<SessionId> {

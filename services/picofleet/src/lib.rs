@@ -76,6 +76,7 @@ fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) 
             cli::Command::Models { command: cli::ModelsCommand::List } => models::list(&configuration()?.config),
             cli::Command::Models { command: cli::ModelsCommand::Test { model } } => models::test(&configuration()?.config, &model).await,
             cli::Command::Demo => demo::run().await,
+            cli::Command::DemoTurn { store, log, session } => demo::turn::worker(&store, session, &log).await,
             cli::Command::DemoWriter { store, session } => demo::writer::run(&store, session).await,
         }
     })
