@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use picofleet_session::storage::{Batch, Commit, Head, Write};
 use picofleet_session::{
     ConversationId, ConversationRecord, EntryRecord, InvocationRow, Seq, SessionId, SubmissionId, SubmissionRecord, TaskId, TaskRecord,
+    TaskState,
 };
 
 use documents::Documents;
@@ -38,6 +39,8 @@ pub(crate) struct Model {
     pub(crate) submissions: BTreeMap<SubmissionId, Arc<SubmissionRecord>>,
     pub(crate) invocations: BTreeMap<TaskId, InvocationRow>,
     pub(crate) documents: Documents,
+    /// Tasks that this commit lets hold their outcome.
+    held: Vec<TaskId>,
 }
 
 impl Checker {
@@ -147,6 +150,10 @@ impl Model {
             }
             Write::Task(record) => {
                 let before = self.tasks.insert(record.id, Arc::clone(record));
+                let held = |record: &TaskRecord| matches!(record.state, TaskState::Completing { .. });
+                if held(record) && !before.as_deref().is_some_and(held) {
+                    self.held.push(record.id);
+                }
                 if let Some(before) = before {
                     tasks::check_replacement(&before, record, found);
                 }

@@ -47,19 +47,16 @@ pub(super) fn check_replacement(before: &TaskRecord, after: &TaskRecord, found: 
 }
 
 impl Model {
-    pub(super) fn check_tasks(&self, commit: &Commit, found: &mut Vec<String>) {
+    pub(super) fn check_tasks(&mut self, commit: &Commit, found: &mut Vec<String>) {
         for write in &commit.writes {
             if let Write::Task(record) = write {
                 self.check_task(record, commit, found);
             }
         }
-        // A finish is judged by what the whole commit leaves.
-        for task in self.tasks.values() {
-            if matches!(task.state, TaskState::Completing { .. }) && commit.writes.iter().any(|write| is_task(write, task.id)) {
-                let owned = self.owned_work(task.id);
-                if owned.is_empty() {
-                    found.push(format!("task {} holds its outcome, and nothing below it is live", task.id));
-                }
+        // A hold is judged by what the whole commit leaves. One whose work drains later is finished by a commit of its own.
+        for task in std::mem::take(&mut self.held) {
+            if self.owned_work(task).is_empty() {
+                found.push(format!("task {task} begins to hold its outcome, and nothing below it is live"));
             }
         }
     }
@@ -157,8 +154,4 @@ impl Model {
         below.retain(|other| self.tasks.get(other).is_some_and(|other| !other.terminal()));
         below
     }
-}
-
-fn is_task(write: &Write, id: TaskId) -> bool {
-    matches!(write, Write::Task(record) if record.id == id)
 }
