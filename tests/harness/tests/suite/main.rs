@@ -8,12 +8,13 @@ mod conversations;
 mod crash;
 mod generation;
 mod inbox;
+mod kill_matrix;
 mod opening;
 mod outage;
 mod prompt;
 mod subagents;
-mod tools;
 mod tasks;
+mod tools;
 mod usage;
 
 use picofleet_session::{InputState, SubmissionRecord, SubmissionState, WriteState};

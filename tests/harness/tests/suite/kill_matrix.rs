@@ -1,0 +1,109 @@
+//! A kill at every storage write of a recorded run with two tools, a steer, a retry, a deferred poll and a subagent: after reopening the run
+//! ends as the uninterrupted one allows. The library of `tests/faultfs` kills the child; its effects are written down before they happen.
+//!
+//! `PICOFLEET_KILL_RUNS` says how many of the writes are chosen, evenly; all of them with a number above their count.
+
+mod program;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use picofleet_harness::usage::{USAGE, UsageState, add};
+use picofleet_session::message::Message;
+use picofleet_session::storage::{ConversationQuery, EntryQuery, SessionQuery, Store as _, SubmissionQuery};
+use picofleet_session::{DocumentAddress, DocumentScope, EntryRecord, Point, SubmissionStatus};
+use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
+use tempfile::TempDir;
+
+/// How many writes are chosen where nothing else is asked for.
+const RUNS: usize = 24;
+
+/// The child: the program, from wherever an earlier one left it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_that_runs_the_program() {
+    if let Some(directory) = picofleet_harness_tests::child::directory() {
+        program::run(&directory).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_a_kill_at_its_writes() {
+    let runs = std::env::var("PICOFLEET_KILL_RUNS").map_or(RUNS, |runs| runs.parse().expect("PICOFLEET_KILL_RUNS is a number"));
+    let whole = folder();
+    let count = whole.path().join("count");
+    assert!(child(whole.path(), |command| command.env("FAULTFS_COUNT", &count)), "the program does not end");
+    check(whole.path(), "without a kill").await;
+    let writes = std::fs::read_to_string(&count).unwrap().lines().count();
+    assert!(writes > 50, "{writes} writes are too few for this run");
+    let runs = runs.min(writes);
+    for run in 0..runs {
+        let at = 1 + run * writes / runs;
+        let how = ["kill-before", "kill-after", "kill-half"][run % 3];
+        let (directory, name) = (folder(), format!("{how} at write {at} of {writes}"));
+        child(directory.path(), |command| command.env("FAULTFS_AT", at.to_string()).env("FAULTFS_DO", how));
+        assert!(child(directory.path(), |command| command), "{name}: the program does not end after reopening");
+        check(directory.path(), &name).await;
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Runs the child; whether it ended by itself and in order.
+fn child(directory: &Path, change: impl FnOnce(&mut Command) -> &mut Command) -> bool {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "kill_matrix::child_that_runs_the_program", "--test-threads=1"]);
+    command.env("PICOFLEET_TEST_DIRECTORY", directory).env("LD_PRELOAD", library()).env("FAULTFS_MATCH", "store.db");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    change(&mut command).status().unwrap().success()
+}
+
+/// The library beside this test, or one above.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let places = test.ancestors().skip(1).take(2).map(|folder| folder.join("libpicofleet_faultfs.so"));
+    places.into_iter().find(|path| path.exists()).expect("the library of tests/faultfs is built with this test")
+}
+
+async fn check(directory: &Path, name: &str) {
+    let log = std::fs::read_to_string(directory.join("log")).unwrap();
+    let times = |word: &str| log.lines().filter(|line| *line == word).count();
+    assert!(times("unsafe") <= 1, "{name}: the unsafe tool was executed {} times", times("unsafe"));
+    assert!(!log.contains("BROKEN"), "{name}: {log}");
+    let store = SqliteStore::open(directory.join("store.db"), SqliteOptions::default()).unwrap();
+    let session = store.sessions(SessionQuery::default(), 1, None).await.unwrap().items.pop().unwrap().id;
+    let reader = store.reader(session).await.unwrap();
+    let submissions = reader.scan_submissions(SubmissionQuery::default(), 100, None).await.unwrap().items;
+    assert!(submissions.len() >= 2, "{name}: {submissions:?}");
+    for record in &submissions {
+        assert_eq!(record.status(), SubmissionStatus::Done, "{name}: {record:?}");
+    }
+    let conversations = reader.scan_conversations(ConversationQuery::default(), 100, None).await.unwrap().items;
+    for conversation in conversations {
+        let entries = reader.scan_entries(EntryQuery::all(conversation.id), 1_000, None).await.unwrap().items;
+        let own: Vec<&EntryRecord> = entries.iter().filter(|entry| entry.conversation_id == conversation.id).collect();
+        let users = own.iter().filter(|entry| entry.kind == "pi.user").count();
+        assert_eq!(users, if conversation.owner.is_some() { 1 } else { 2 }, "{name}: inputs of conversation {}", conversation.id);
+        let address =
+            DocumentAddress { kind: USAGE.kind.to_owned(), scope: DocumentScope::Conversation { id: conversation.id }, key: None };
+        let document = reader.find_document(address, Point::Current).await.unwrap().unwrap();
+        let stored: UsageState = reader.document(document.create.id, Point::Current).await.unwrap().unwrap().value.to().unwrap();
+        assert_eq!(tokens(&stored), tokens(&sum(&own)), "{name}: usage of conversation {}", conversation.id);
+    }
+    store.close().await.unwrap();
+}
+
+fn sum(entries: &[&EntryRecord]) -> UsageState {
+    let mut sum = UsageState::default();
+    for message in entries.iter().flat_map(|entry| entry.model.iter().flatten()) {
+        if let Message::Assistant(message) = message {
+            add(sum.models.entry(format!("{}/{}", message.provider, message.model)).or_default(), &message.usage);
+        }
+    }
+    sum
+}
+
+fn tokens(usage: &UsageState) -> Vec<(String, u64)> {
+    usage.models.iter().map(|(name, usage)| (name.clone(), usage.total_tokens)).collect()
+}
