@@ -16,6 +16,8 @@ use std::time::Duration;
 use picofleet_harness::config::{ConversationConfig, RetryPolicy};
 pub use picofleet_harness::guard::Guard;
 use picofleet_harness::guard::Guards;
+use picofleet_harness::kinds::GENERATION;
+use picofleet_harness::submission::SubmissionDraft;
 use picofleet_harness::transport::Transport as _;
 use picofleet_harness::wire::{Answer, HostCall, Request};
 use picofleet_session::storage::{Rejection, SessionCreate, Store as _};
@@ -210,6 +212,14 @@ async fn settle(world: &World, cluster: &mut Cluster, host: &Side) {
             let seen = format!("{} workers, embedded {}, {inspected:?}", cluster.workers(), cluster.is_embedded());
             world.checker.broken(format!("{} tasks never came to rest: {tasks:?}; {seen}", live.len()));
             return;
+        }
+        // What a failed run left in an inbox stays there until somebody says something (section 6); a subagent's question too.
+        let mut queued: Vec<_> = world.checker.open_submissions(world.session).iter().map(|record| record.conversation_id).collect();
+        queued.dedup();
+        queued.retain(|conversation| !live.iter().any(|task| task.conversation_id == *conversation && task.kind == GENERATION));
+        for conversation in queued {
+            let draft = SubmissionDraft::input("go on").request_id(format!("nudge-{}", world.checker.commits()));
+            let _ = host.call(world.session, Request::Host(Box::new(HostCall::Submit { conversation, draft }))).await;
         }
         for task in live.iter().filter(|task| task.restarts >= 5) {
             world.count("parked task retried");
