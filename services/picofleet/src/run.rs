@@ -14,7 +14,7 @@ use picofleet_harness::registry::Registry;
 use picofleet_harness::submission::SubmissionDraft;
 use picofleet_harness::wire::HostCall;
 use picofleet_session::storage::{SessionCreate, SessionQuery, Store};
-use picofleet_session::{Clock, InputState, ROOT_CONVERSATION_ID, SessionId, SubmissionRecord, SubmissionState};
+use picofleet_session::{Clock, InputState, ROOT_CONVERSATION_ID, SessionId, SubmissionId, SubmissionRecord, SubmissionState};
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -49,6 +49,10 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) async fn run(args: RunArgs, registry: Registry, config: &Config) -> anyhow::Result<()> {
+    ensure!(
+        args.prompt.is_some() || args.session.is_some() || args.latest,
+        Failure::Usage("there is nothing to do: say something to the model, or name a session with --session or --continue".to_owned())
+    );
     let store = SqliteStore::open(&args.store, SqliteOptions::default()).with_context(|| format!("open {}", args.store.display()))?;
     let store: Arc<dyn Store> = Arc::new(store);
     let workspace = args.workspace.as_deref().unwrap_or(&config.tools.workspace);
@@ -106,7 +110,7 @@ async fn converse(
     let _: picofleet_session::Json = engine.host(session, HostCall::Root).await?;
     // At once: unfinished work went on when the session opened, and what it does is shown.
     let mut watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
-    let mut printer = Printer::new();
+    let mut printer = Printer::new(watch.documents());
     configure(engine, session, args, services, default).await?;
     let submission: Option<SubmissionRecord> = match &args.prompt {
         Some(prompt) => {
@@ -124,20 +128,27 @@ async fn converse(
             break;
         }
         tokio::select! {
-            followed = watch.next() => match followed {
-                Followed::Frame(frame) => {
-                    printer.frame(&frame, watch.documents())?;
-                    if let Some(record) = frame.submissions.iter().find(|record| Some(record.id) == wanted && record.settled()) {
-                        printer.end(watch.documents(), session)?;
-                        return match verdict(record) {
-                            Err(error) if interrupts > 0 => Err(error.context(Failure::Interrupted("aborted by Ctrl-C".to_owned()))),
-                            verdict => verdict,
-                        };
+            followed = watch.next() => {
+                let seen = match followed {
+                    Followed::Frame(frame) => {
+                        printer.frame(&frame, watch.documents())?;
+                        frame.submissions.into_iter().find(|record| Some(record.id) == wanted)
                     }
+                    Followed::Gap => {
+                        watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
+                        // It may have been settled in a frame that is missing, and no other would say so.
+                        look(engine, session, wanted).await?.map(Arc::new)
+                    }
+                    Followed::End => bail!("the session ended"),
+                };
+                if let Some(record) = seen.filter(|record| record.settled()) {
+                    printer.end(watch.documents(), session)?;
+                    return match verdict(&record) {
+                        Err(error) if interrupts > 0 => Err(error.context(Failure::Interrupted("aborted by Ctrl-C".to_owned()))),
+                        verdict => verdict,
+                    };
                 }
-                Followed::Gap => watch = engine.watch(session, ROOT_CONVERSATION_ID).await?,
-                Followed::End => bail!("the session ended"),
-            },
+            }
             _ = signals.recv() => {
                 interrupts += 1;
                 if interrupts > 1 {
@@ -153,6 +164,12 @@ async fn converse(
         Some(failure) => bail!("unanswered: {failure}"),
         None => Ok(()),
     }
+}
+
+/// A submission as it is now.
+async fn look(engine: &Engine, session: SessionId, wanted: Option<SubmissionId>) -> anyhow::Result<Option<SubmissionRecord>> {
+    let Some(submission) = wanted else { return Ok(None) };
+    engine.host(session, HostCall::WaitSubmission { submission, timeout_ms: 0 }).await.map(Some)
 }
 
 /// Sets the model and the tools that the arguments name; a new session gets all tools and the default model.

@@ -32,15 +32,13 @@ pub(super) fn idle(documents: &Documents) -> bool {
 }
 
 impl Printer {
-    pub(super) fn new() -> Self {
+    /// What stands in the documents now is not part of what the run costs.
+    pub(super) fn new(documents: &Documents) -> Self {
         let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-        Self { color, shown: Shown::default(), output: Vec::new(), open_line: false, before: None, failure: None }
+        Self { color, shown: Shown::default(), output: Vec::new(), open_line: false, before: usage(documents), failure: None }
     }
 
     pub(super) fn frame(&mut self, frame: &Frame, documents: &Documents) -> anyhow::Result<()> {
-        if self.before.is_none() {
-            self.before = usage(documents);
-        }
         let live: LiveState = documents.get(LIVE.kind).and_then(|live| live.to().ok()).unwrap_or_default();
         if let Some(message) = live.generation.as_ref().and_then(|generation| generation.message.as_ref()) {
             self.partial(message)?;
