@@ -245,6 +245,13 @@ fn check(entries: &[EntryRecord], log: &str) -> anyhow::Result<()> {
     ensure!(times("measure") == 2, "the safe tool was executed {} times", times("measure"));
     ensure!(times("launch") == 1, "the unsafe tool was executed {} times", times("launch"));
     let interrupted = entries.iter().filter(|entry| entry.data.as_ref().is_some_and(|data| data.to_string().contains("\"interrupted\"")));
-    ensure!(interrupted.count() == 1, "the result of the unsafe tool does not say that it was interrupted");
+    let interrupted: Vec<String> = interrupted.filter_map(shown).collect();
+    ensure!(
+        matches!(&interrupted[..], [one] if one.starts_with("launch:")),
+        "the unsafe tool alone must be interrupted, but these are: {interrupted:?}"
+    );
+    let users: Vec<String> = entries.iter().filter_map(shown).filter(|line| line.starts_with("user:")).collect();
+    let said = ["user:   measure and launch, please", "user:   keep it short", "user:   thanks"];
+    ensure!(users == said, "the inputs stand in another order: {users:?}");
     Ok(())
 }

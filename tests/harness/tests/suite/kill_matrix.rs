@@ -1,12 +1,14 @@
 //! A kill at every storage write of a recorded run with two tools, a steer, a retry, a deferred poll and a subagent: after reopening the run
 //! ends as the uninterrupted one allows. The library of `tests/faultfs` kills the child; its effects are written down before they happen.
 //!
-//! `PICOFLEET_KILL_RUNS` says how many of the writes are chosen, evenly; all of them with a number above their count.
+//! `PICOFLEET_KILL_RUNS` says how many of the writes are chosen, evenly; all of them with a number above their count. A second test kills
+//! with SIGKILL after times that have nothing to do with writes; `PICOFLEET_KILL_ROUNDS` says how often.
 
 mod program;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use picofleet_harness::usage::{USAGE, UsageState, add};
 use picofleet_session::message::Message;
@@ -17,6 +19,9 @@ use tempfile::TempDir;
 
 /// How many writes are chosen where nothing else is asked for.
 const RUNS: usize = 24;
+
+/// How many times are chosen where nothing else is asked for.
+const ROUNDS: u32 = 20;
 
 /// The child: the program, from wherever an earlier one left it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,14 +41,40 @@ async fn a_run_survives_a_kill_at_its_writes() {
     let writes = std::fs::read_to_string(&count).unwrap().lines().count();
     assert!(writes > 50, "{writes} writes are too few for this run");
     let runs = runs.min(writes);
+    let mut killed = 0;
     for run in 0..runs {
         let at = 1 + run * writes / runs;
         let how = ["kill-before", "kill-after", "kill-half"][run % 3];
         let (directory, name) = (folder(), format!("{how} at write {at} of {writes}"));
-        child(directory.path(), |command| command.env("FAULTFS_AT", at.to_string()).env("FAULTFS_DO", how));
+        // A run has a few writes more or fewer than another, so that the last ones may not come.
+        killed += usize::from(!child(directory.path(), |command| command.env("FAULTFS_AT", at.to_string()).env("FAULTFS_DO", how)));
         assert!(child(directory.path(), |command| command), "{name}: the program does not end after reopening");
         check(directory.path(), &name).await;
     }
+    assert!(killed * 10 >= runs * 8, "only {killed} of {runs} runs were killed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_a_kill_at_any_time() {
+    let rounds = std::env::var("PICOFLEET_KILL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("PICOFLEET_KILL_ROUNDS is a number"));
+    let whole = folder();
+    let begun = Instant::now();
+    assert!(child(whole.path(), |command| command), "the program does not end");
+    let whole = begun.elapsed();
+    let mut killed = 0;
+    for round in 0..rounds {
+        let directory = folder();
+        // Fractions of the golden ratio are spread evenly and never meet a beat of the program.
+        let after = whole.mul_f64((f64::from(round) * 0.618_033_988_75).fract());
+        let mut first = command(directory.path()).spawn().unwrap();
+        tokio::time::sleep(after).await;
+        first.kill().unwrap();
+        killed += u32::from(first.wait().unwrap().code().is_none());
+        let name = format!("SIGKILL after {after:?}");
+        assert!(child(directory.path(), |command| command), "{name}: the program does not end after reopening");
+        check(directory.path(), &name).await;
+    }
+    assert!(killed * 2 > rounds, "only {killed} of {rounds} rounds were killed before they ended: {whole:?} is no measure");
 }
 
 fn folder() -> TempDir {
@@ -52,11 +83,16 @@ fn folder() -> TempDir {
 
 /// Runs the child; whether it ended by itself and in order.
 fn child(directory: &Path, change: impl FnOnce(&mut Command) -> &mut Command) -> bool {
+    change(&mut command(directory)).status().unwrap().success()
+}
+
+/// The child on a directory, with the library that counts writes.
+fn command(directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "kill_matrix::child_that_runs_the_program", "--test-threads=1"]);
     command.env("PICOFLEET_TEST_DIRECTORY", directory).env("LD_PRELOAD", library()).env("FAULTFS_MATCH", "store.db");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    change(&mut command).status().unwrap().success()
+    command
 }
 
 /// The library beside this test, or one above.
