@@ -94,9 +94,9 @@ fn read(file: &Path) -> anyhow::Result<String> {
 fn parse(file: Option<&Path>, text: &str, variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<Config> {
     let name = file.map_or_else(String::new, |file| file.display().to_string());
     // The whole file first, on its own: its errors then name their line.
-    let in_file = || format!("{name} is no configuration");
-    toml::from_str::<Config>(text).with_context(in_file)?;
-    let mut table: Table = toml::from_str(text).with_context(in_file)?;
+    let in_file = |error: toml::de::Error| anyhow::anyhow!(located(text, &error)).context(format!("{name} is no configuration"));
+    toml::from_str::<Config>(text).map_err(in_file)?;
+    let mut table: Table = toml::from_str(text).map_err(in_file)?;
     let mut overridden = Vec::new();
     for (variable, value) in variables {
         let Some(path) = variable.strip_prefix(PREFIX).filter(|path| path.contains(SEPARATOR)) else { continue };
@@ -104,6 +104,16 @@ fn parse(file: Option<&Path>, text: &str, variables: impl Iterator<Item = (Strin
         overridden.push(variable);
     }
     Value::Table(table).try_into().with_context(|| format!("the configuration with {} is not valid", overridden.join(", ")))
+}
+
+/// An error with its line. What stands behind the key is left out: it may be a secret that was written where none belongs.
+fn located(text: &str, error: &toml::de::Error) -> String {
+    let Some(line) = error.span().and_then(|span| text.get(..span.start)).map(|before| before.matches('\n').count()) else {
+        return error.message().to_owned();
+    };
+    let shown = text.lines().nth(line).unwrap_or_default();
+    let shown = shown.split_once('=').map_or_else(|| shown.to_owned(), |(key, _)| format!("{}= ...", key));
+    format!("line {}, `{}`: {}", line + 1, shown.trim(), error.message())
 }
 
 /// Puts a variable's value at its key. It is read as TOML where it can be, and is a text otherwise.

@@ -10,13 +10,19 @@ const INTERRUPTED: u8 = 130;
 /// A failure that is no error of the program. Its text says what to do.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line names what there is not.
+    /// The command line names what there is not, or the configuration is wrong.
     Usage(String),
     /// Ctrl-C ended it.
     Interrupted(String),
 }
 
 impl Failure {
+    /// A configuration that can't be used, with all its causes.
+    pub(crate) fn configuration(error: anyhow::Error) -> Self {
+        let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+        Self::Usage(causes.join("\n  because: "))
+    }
+
     /// The exit code.
     pub(crate) const fn code(&self) -> u8 {
         match self {
