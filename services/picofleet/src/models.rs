@@ -50,11 +50,16 @@ pub(crate) async fn test(config: &Config, name: &str) -> anyhow::Result<()> {
     let Some(model) = models.get_model(provider, id) else {
         bail!("there is no model {name}; `picofleet models list` shows those that are configured");
     };
-    let (mut tried, mut failed) = (0, 0);
+    let (mut tried, mut failed, mut answered) = (0, 0, false);
     say(&format!("{:<16} {:<7} {}", "WHAT", "WORKS", "DETAIL"))?;
     for what in [Probe::Answer, Probe::Tool, Probe::Error] {
         let (works, detail) = match probe(&models, model, what).await {
-            Outcome::Works(detail) => ("yes", detail),
+            // Where nothing works, an error says nothing about the model that does not exist.
+            Outcome::Works(detail) if what == Probe::Error && !answered => ("no", format!("an ordinary request fails as well: {detail}")),
+            Outcome::Works(detail) => {
+                answered |= what == Probe::Answer;
+                ("yes", detail)
+            }
             Outcome::Fails(detail) => ("no", detail),
             Outcome::DoesNotApply(reason) => ("-", reason.to_owned()),
         };

@@ -3,7 +3,7 @@
 //! The decoder keeps the answer as it comes in. It ends where the body ends: what a server sends after the terminal response
 //! event still counts, as it does in pi-ai.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use picofleet_delta::{Json, JsonRef};
@@ -32,6 +32,8 @@ pub struct ResponsesDecoder {
     unfinished: BTreeSet<usize>,
     /// The blocks of reasoning items, by the id of the item.
     reasoning: HashMap<String, usize>,
+    /// The encrypted forms that came with the end of the response were taken.
+    backfilled: bool,
     /// A terminal response event came in.
     ended: bool,
     /// Why it failed, in words.
@@ -91,6 +93,7 @@ impl ResponsesDecoder {
             slots: HashMap::new(),
             unfinished: BTreeSet::new(),
             reasoning: HashMap::new(),
+            backfilled: false,
             ended: false,
             failure: None,
         }
@@ -320,10 +323,15 @@ impl ResponsesDecoder {
 
     /// Some servers tell the encrypted form of a thought only here.
     fn backfill(&mut self, response: &Json) {
+        // Each thought once, whatever a server repeats: its stored form is read whole.
+        if std::mem::replace(&mut self.backfilled, true) {
+            return;
+        }
+        let mut seen = HashSet::new();
         let items = response.get("output").and_then(Json::as_array).into_iter().flatten();
         for item in items.filter(|item| text(item, "type").as_deref() == Some("reasoning")) {
             let Some(encrypted) = item.get("encrypted_content").filter(|content| truthy(content)) else { continue };
-            let block = self.reasoning.get(&text(item, "id").unwrap_or_default()).copied();
+            let block = self.reasoning.get(&text(item, "id").unwrap_or_default()).copied().filter(|block| seen.insert(*block));
             let Some(AssistantBlock::Thinking(thinking)) = block.and_then(|block| self.message.content.get_mut(block)) else { continue };
             let stored = thinking.thinking_signature.as_deref().and_then(|signature| decode(signature).ok());
             let Some(stored) = stored.as_ref().and_then(Json::as_object) else { continue };
