@@ -28,6 +28,9 @@ pub use conversation::{Conversation, EntryRange};
 pub use error::{HostError, SubmitError};
 pub use submission::{Submission, Withdrawn};
 
+/// How long one call of a wait waits on the line, in milliseconds; then it is asked again.
+const WAIT: u64 = 20_000;
+
 /// A session as a host has it. Cheap to clone.
 #[derive(Clone)]
 pub struct Harness {

@@ -4,9 +4,10 @@
 //! An adapter makes a [`Request`] and a decoder and gives both to [`stream`]. Invariants:
 //!
 //! - Credentials are in no error and in no `Debug` text.
-//! - Memory is bounded by the client's limits, whatever a server sends. Answers are never decompressed.
+//! - What is read is bounded by the client's limits, whatever a server sends, and memory by a multiple of it that the decoder gives. Answers
+//!   are never decompressed.
 //! - Redirects are not followed: they would carry the key to another host.
-//! - A dropped or cancelled stream closes its connection; nothing goes on in the background.
+//! - A dropped or cancelled stream closes its connection, over HTTP/2 its stream; nothing goes on in the background.
 
 mod driver;
 mod error;

@@ -2,11 +2,8 @@
 
 use picofleet_session::{SubmissionId, SubmissionRecord};
 
-use super::{Harness, HostError};
+use super::{Harness, HostError, WAIT};
 use crate::wire::{HostCall, Read};
-
-/// How long one call of a wait waits on the line, in milliseconds.
-const WAIT: u64 = 20_000;
 
 /// A submission. Two are the same where their ids are.
 #[derive(Clone)]

@@ -3,14 +3,11 @@
 use picofleet_session::{CommitError, TaskId, TaskRecord, TaskState, Tx};
 use serde::de::DeserializeOwned;
 
-use super::{Conversation, Harness, HostError};
+use super::{Conversation, Harness, HostError, WAIT};
 use crate::effects::{HoldError, HostCommit, commit};
 use crate::inspection::Inspection;
 use crate::kind::Outcome;
 use crate::wire::HostCall;
-
-/// How long one call of a wait waits on the line, in milliseconds.
-const WAIT: u64 = 20_000;
 
 impl Harness {
     /// Waits until a task is terminal, and says how it ended. It enables scheduling; dropping the future stops nothing.
