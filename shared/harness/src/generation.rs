@@ -9,7 +9,7 @@ use picofleet_session::message::{AssistantMessage, DeferredHandle, SystemMessage
 use picofleet_session::{EntryId, Json, Millis, Op, TaskId, TaskOutcome};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ModelRef, ToolExecution};
+use crate::config::{ConversationConfig, ModelRef, ToolExecution};
 
 pub use apply::apply;
 pub(crate) use apply::salvage;
@@ -122,16 +122,10 @@ pub enum Decision {
 pub struct Prepare {
     /// The tail that the plan was made on; another one makes the decision stale.
     pub tail: Option<EntryId>,
+    /// The configuration that the plan was made with and that the request is pinned to; another one makes the decision stale.
+    pub config: ConversationConfig,
     /// The system messages to append, with the retained system entries that each hides.
     pub system: Vec<PlannedSystem>,
-    /// The model.
-    pub model: ModelRef,
-    /// How much it thinks.
-    pub thinking_level: String,
-    /// Options of the request.
-    pub stream_options: Json,
-    /// How its calls run.
-    pub tool_execution: ToolExecution,
 }
 
 /// A system message to append.

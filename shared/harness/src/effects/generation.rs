@@ -87,7 +87,7 @@ async fn prepare(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fault> {
         conversation,
         tools: tools.clone(),
         shown: shown_sections(&view.messages),
-        model: Some(model.clone()),
+        model: Some(model),
         thinking_level: config.thinking_level.clone(),
         read: run.api.clone(),
     };
@@ -102,15 +102,7 @@ async fn prepare(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fault> {
     });
     let desired = Desired { sections: sections::render(run, &input).await?, tools: declarations.collect::<Result<_, _>>()? };
     let system = plan(&view, &desired);
-    let prepare = Prepare {
-        tail,
-        system,
-        model,
-        thinking_level: config.thinking_level,
-        stream_options: config.stream_options.unwrap_or_else(|| Json::object::<&str, Json>([])),
-        tool_execution: config.tool_execution.unwrap_or_default(),
-    };
-    decide(run, &Decision::Prepared(Box::new(prepare))).await
+    decide(run, &Decision::Prepared(Box::new(Prepare { tail, config, system }))).await
 }
 
 /// Asks the model, and shows what comes in.

@@ -12,6 +12,7 @@ mod kill_matrix;
 mod opening;
 mod outage;
 mod prompt;
+mod stale;
 mod subagents;
 mod tasks;
 mod tools;
