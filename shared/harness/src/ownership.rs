@@ -111,23 +111,23 @@ impl Tree {
         self.live.keys().copied().chain(above).collect()
     }
 
-    /// Whether something above a task cancels it: a cancelled live task, reached without crossing a background task that has no
-    /// cancellation of its own (section 5.4).
+    /// Whether something above a task cancels it.
     #[must_use]
     pub fn below_cancelled(&self, task: TaskId) -> bool {
-        let Some(lineage) = self.lineage.get(&task) else { return false };
-        if lineage.background {
-            return false;
-        }
-        for (above, _) in self.ancestors(task) {
-            if self.live.get(&above).is_some_and(cancelled) {
-                return true;
-            }
-            if self.lineage.get(&above).is_some_and(|lineage| lineage.background) {
-                return false;
-            }
-        }
-        false
+        self.cancelled_above(task).next().is_some()
+    }
+
+    /// The cancelled live tasks above one, reached without crossing a background task that has no cancellation of its own (section 5.4).
+    pub fn cancelled_above(&self, task: TaskId) -> impl Iterator<Item = TaskId> + '_ {
+        let background = |task: &TaskId| self.lineage.get(task).is_none_or(|lineage| lineage.background);
+        let mut crossed = background(&task);
+        let reached = self.ancestors(task).map_while(move |(above, _)| {
+            let cancels = self.live.get(&above).is_some_and(cancelled);
+            let reached = !crossed;
+            crossed |= background(&above) && !cancels;
+            reached.then_some((above, cancels))
+        });
+        reached.filter(|(_, cancels)| *cancels).map(|(above, _)| above)
     }
 
     /// Whether a conversation lies below a cancelled live task, so that its queued inputs are withdrawn (section 5.4).

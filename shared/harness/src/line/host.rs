@@ -13,7 +13,7 @@ use picofleet_session::{
 
 use super::{LineError, SessionLine};
 use crate::config::{CONFIG, ConfigPatch, ConversationConfig};
-use crate::submission::{Admission, SubmissionDraft, admit, withdraw};
+use crate::submission::{Admission, SubmissionDraft, admit, withdraw, withdraw_inputs};
 use crate::wire::{Answer, HostCall, HostFailure};
 use keyed::{Key, failure};
 
@@ -61,7 +61,15 @@ impl SessionLine {
 
     async fn submit(&self, key: Option<Key>, conversation: ConversationId, draft: SubmissionDraft) -> Result<Answer, LineError> {
         self.resume();
-        let answer = self.keyed(key, async |tx| admitted(tx, conversation, draft).await).await?;
+        let admit = async |tx: &Tx| {
+            let withdraws = self.withdraws(tx, conversation).await?;
+            let answer = admitted(tx, conversation, draft).await?;
+            if withdraws {
+                withdraw_inputs(tx, conversation).await?;
+            }
+            Ok(answer)
+        };
+        let answer = self.keyed(key, admit).await?;
         self.submission_of(answer).await
     }
 

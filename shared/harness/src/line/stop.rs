@@ -81,17 +81,26 @@ impl SessionLine {
         self.settle_abort(conversation, &marked).await
     }
 
-    /// Marks tasks, and withdraws the queued inputs of every conversation that the cascade reaches.
+    /// Marks tasks, and withdraws the queued inputs of every conversation that the cascade reaches: from the tasks, and from what above
+    /// them cancels them, which needs no mark where it holds its outcome.
     pub(super) async fn mark(&self, tasks: &BTreeSet<TaskId>) -> Result<(), LineError> {
         self.session()
             .commit(async |tx| {
-                let reach = reach(tx, tasks).await?;
+                let tree = self.candidate_tree(tx).await?;
+                let above = tasks.iter().flat_map(|task| tree.cancelled_above(*task));
+                let reach = reach(tx, &tasks.iter().copied().chain(above).collect()).await?;
                 put_marks(tx, records(tx, tasks).await?).await?;
                 withdraw_all(tx, reach).await?;
                 Ok::<_, CommitError>(())
             })
             .await?;
         Ok(())
+    }
+
+    /// Whether a conversation lies below a cancelled owner: what is queued there is withdrawn as what was queued before the mark. Table reads.
+    pub(super) async fn withdraws(&self, tx: &Tx, conversation: ConversationId) -> Result<bool, TxError> {
+        let owned = tx.conversation(conversation).await?.is_some_and(|conversation| conversation.owner.is_some());
+        Ok(owned && self.candidate_tree(tx).await?.conversation_below_cancelled(conversation))
     }
 
     /// Lets a parked task run again: `retried` or `not_parked`.

@@ -17,6 +17,7 @@ mod subagents;
 mod tasks;
 mod tools;
 mod usage;
+mod withdrawn;
 
 use picofleet_session::{InputState, SubmissionRecord, SubmissionState, WriteState};
 
