@@ -243,6 +243,10 @@ impl<K: TaskKind> LineTask for Defined<K> {
         K::VERSION
     }
 
+    fn decision_version(&self) -> u32 {
+        <K::Decision as Decision<K>>::VERSION
+    }
+
     /// Whether it really does is known once it was tried.
     fn migrates(&self) -> bool {
         true

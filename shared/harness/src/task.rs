@@ -63,6 +63,11 @@ pub trait LineTask: Send + Sync + 'static {
         false
     }
 
+    /// The version of its decisions. A worker speaks this one or the one before (`design.md` 13.8); coordinators are rolled first.
+    fn decision_version(&self) -> u32 {
+        1
+    }
+
     /// Applies a decision: reads and writes the transaction and nothing else.
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied>;
 
@@ -81,6 +86,13 @@ pub trait LineTask: Send + Sync + 'static {
 #[must_use]
 pub fn identity(task: &dyn LineTask) -> (u32, String) {
     (task.version(), task.build().to_owned())
+}
+
+/// Whether the line half of a definition reads decisions of a version.
+#[must_use]
+pub fn reads(task: &dyn LineTask, version: u32) -> bool {
+    let own = task.decision_version();
+    version == own || version.checked_add(1) == Some(own)
 }
 
 /// The line halves by name.
@@ -176,6 +188,10 @@ impl LineTask for GenerationLine {
         1
     }
 
+    fn decision_version(&self) -> u32 {
+        generation::DECISION_VERSION
+    }
+
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {
         Box::pin(async move {
             let decision = read("a decision", record, &decision)?;
@@ -212,6 +228,10 @@ impl LineTask for ToolLine {
 
     fn version(&self) -> u32 {
         1
+    }
+
+    fn decision_version(&self) -> u32 {
+        tool::DECISION_VERSION
     }
 
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {

@@ -13,7 +13,7 @@ use super::{Held, LineError, SessionLine, chain};
 use crate::guard::Guard;
 use crate::inspection::Scheduling;
 use crate::step::{Mode, PhaseEnd, Step, StepFacts, step};
-use crate::task::{LineTask, NextState, checkpoint};
+use crate::task::{LineTask, NextState, checkpoint, reads};
 use crate::wire::{Answer, Next, Refusal, Said};
 
 /// How a saying came out inside its commit.
@@ -49,8 +49,12 @@ impl SessionLine {
         if let Said::Finish(finish) = said {
             return Ok(self.say_finish(task, invocation, number, digest, *finish).await);
         }
-        if let Err(answer) = self.admit_saying(task, invocation, number, &digest) {
-            return Ok(answer);
+        match (self.admit_saying(task, invocation, number, &digest), &said) {
+            (Err(answer), _) => return Ok(answer),
+            (Ok(held), Said::Decide { version, .. }) if !reads(&*held.definition, *version) => {
+                return Ok(self.unread(task, invocation, *version, &*held.definition));
+            }
+            (Ok(_), _) => {}
         }
         let bound = Bound { conversation: self.conversation_of(task), task: Some(task) };
         let result = self
@@ -77,6 +81,17 @@ impl SessionLine {
             Err(Rollback::Answered(answer)) => Ok(answer),
             Err(Rollback::Failed(error)) => self.failed_saying(task, invocation, error, steps).await,
         }
+    }
+
+    /// A decision of a version that this line does not read: the invocation is lost, and another worker may speak the right one.
+    fn unread(&self, task: TaskId, invocation: InvocationId, version: u32, definition: &dyn LineTask) -> Answer {
+        self.state().lost.insert(task);
+        self.ended(task, invocation);
+        let (kind, own) = (definition.name(), definition.decision_version());
+        let why =
+            format!("a decision of {kind} has version {version}, and this line reads {own} and the one before: roll coordinators first");
+        tracing::warn!(task = %task, "{why}");
+        Answer::Refused(Refusal::Protocol(why))
     }
 
     /// Progress: one document row, no number, no task row.

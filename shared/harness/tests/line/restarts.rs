@@ -230,3 +230,29 @@ async fn s103_s089_a_held_outcome_whose_work_has_drained_ends_at_open_without_a_
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_decision_version_that_the_line_does_not_read_loses_the_invocation_not_the_task() {
+    both(async |store| {
+        let all = [scripted("k")];
+        let bench = Bench::running(store, &all).await;
+        let task = bench.task("k").await;
+        let newer = |version| Said::Decide { version, decision: j(r#"{"to":{"phase":"b"}}"#), last: true };
+        // The one before is read; two behind and one ahead are not.
+        let mut run = bench.reserve(task).await;
+        assert!(matches!(run.say(&bench, newer(0)).await, Answer::Said { .. }));
+        for restarts in 1..=RESTART_LIMIT {
+            let answer = run.say(&bench, newer(2)).await;
+            assert!(matches!(&answer, Answer::Refused(Refusal::Protocol(why)) if why.contains("roll coordinators first")), "{answer:?}");
+            assert_eq!(bench.record(task).await.ended_at, None);
+            if restarts < RESTART_LIMIT {
+                run = bench.reserve(task).await;
+                assert_eq!(run.record.restarts, restarts);
+            }
+        }
+        bench.plan().await;
+        assert_eq!(bench.runs().await, []);
+        assert!(matches!(bench.view(task).await, TaskView::Blocked { reason, .. } if reason == "restart_limit"));
+    })
+    .await;
+}
