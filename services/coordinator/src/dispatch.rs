@@ -7,9 +7,11 @@ use picofleet_harness::wire::{Hint, Route, WorkerId};
 use picofleet_session::SessionId;
 use picofleet_session::storage::Tenant;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backlog::{Backlog, SessionTasks, outstanding_max};
+use crate::lease::LEASE;
 
 /// The backlog of a coordinator with what it knows of the workers' slots.
 #[derive(Default)]
@@ -21,8 +23,14 @@ pub(crate) struct Dispatch {
 #[derive(Default)]
 struct State {
     backlog: Backlog,
-    /// By worker, as of its last beat: slots that are free, and invocations that run.
-    slots: BTreeMap<WorkerId, (usize, usize)>,
+    slots: BTreeMap<WorkerId, Slots>,
+}
+
+/// What a worker's last beat said.
+struct Slots {
+    free: usize,
+    used: usize,
+    heard: Instant,
 }
 
 impl Dispatch {
@@ -50,7 +58,7 @@ impl Dispatch {
             if draining {
                 state.slots.remove(&worker);
             } else {
-                state.slots.insert(worker, (free, used));
+                state.slots.insert(worker, Slots { free, used, heard: Instant::now() });
             }
         }
         self.changed.notify_one();
@@ -78,12 +86,41 @@ impl Dispatch {
     /// The next hint, the routes in turn.
     fn next(&self) -> Option<Hint> {
         let mut state = self.state();
-        let (free, used) = state.slots.values().fold((0, 0), |(free, used), slots| (free + slots.0, used + slots.1));
+        // One that was not heard for a lease is gone, and its slots with it.
+        state.slots.retain(|_, slots| slots.heard.elapsed() < LEASE);
+        let (free, used) = state.slots.values().fold((0, 0), |(free, used), slots| (free + slots.free, used + slots.used));
         let routes: Vec<Route> = state.backlog.routes_in_turn();
         routes.iter().find_map(|route| state.backlog.next(route, outstanding_max(free, 1), free + used))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use picofleet_session::{InvocationId, TaskId};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_slots_of_a_worker_that_is_gone_are_forgotten() {
+        let dispatch = Dispatch::default();
+        let (gone, alive) = (WorkerId(InvocationId::random()), WorkerId(InvocationId::random()));
+        dispatch.slots(gone, 100, 0, false);
+        dispatch.slots(alive, 10, 0, false);
+        let ready = (1..=300).map(|task| (TaskId::new(task).unwrap(), Route::of("pi.generation", 1))).collect();
+        let sent = |dispatch: &Dispatch| std::iter::from_fn(|| dispatch.next()).count();
+        let session = SessionId::random();
+        dispatch.sync(session, &Tenant("t".to_owned()), &SessionTasks { ready, running: Vec::new() });
+        assert_eq!(sent(&dispatch), 220, "twice what is free");
+        dispatch.resend(session);
+        tokio::time::advance(LEASE - Duration::from_secs(1)).await;
+        dispatch.slots(alive, 10, 0, false);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(sent(&dispatch), 20);
     }
 }
