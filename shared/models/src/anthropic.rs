@@ -143,6 +143,7 @@ impl Provider for Anthropic {
         let (own, model, context, options) = (self.clone(), model.clone(), context.clone(), options.clone());
         let relaxed = move || {
             let built = request::build(&model, &context, &options, BuildOptions { now, relaxed: true }).ok()?;
+            own.client.follows();
             Some(own.live(&model, &options, &built, cancel))
         };
         or_relaxed(live, relaxed)

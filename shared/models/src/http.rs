@@ -23,6 +23,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use picofleet_session::Clock;
 
+use crate::limiter::Limiter;
 use crate::sse::{self, Limits, SseError, SseMessage};
 
 pub use driver::{Decoder, StreamEnd, stream};
@@ -32,6 +33,9 @@ pub use request::{Request, RequestError};
 
 /// Most bytes of an error answer that are read.
 pub const ERROR_BODY_MAX: usize = 64 << 10;
+
+/// Longest time that the body of an error answer is read: it tells no more than the status, which is here already.
+const ERROR_BODY_TIME: Duration = Duration::from_secs(10);
 
 /// Most header lines of an answer, and most bytes of them in HTTP/2. HTTP/1 takes 400 KiB.
 const HEADERS_MAX: usize = 100;
@@ -90,6 +94,7 @@ pub struct Client {
     http: reqwest::Client,
     options: ClientOptions,
     clock: Clock,
+    limiter: Option<Limiter>,
 }
 
 /// The events of an answer that began well.
@@ -120,7 +125,21 @@ impl Client {
             }
             builder = builder.tls_certs_merge(authorities);
         }
-        Ok(Self { http: builder.build().map_err(ClientError::Setup)?, options, clock })
+        Ok(Self { http: builder.build().map_err(ClientError::Setup)?, options, clock, limiter: None })
+    }
+
+    /// The same, which tells a limiter of the requests that follow the first one of a turn.
+    #[must_use]
+    pub fn with_limiter(mut self, limiter: Limiter) -> Self {
+        self.limiter = Some(limiter);
+        self
+    }
+
+    /// A request follows another one of the same turn.
+    pub(crate) fn follows(&self) {
+        if let Some(limiter) = &self.limiter {
+            limiter.count_request();
+        }
     }
 
     /// The clock.
@@ -140,6 +159,7 @@ impl Client {
             let delay = retry::delay(error, request, tries, retry::random())?;
             tries += 1;
             tokio::time::sleep(delay).await;
+            self.follows();
         }
     }
 
@@ -180,14 +200,18 @@ impl Client {
         let mut refusal = StatusError::of(response.status(), response.headers(), self.clock.now());
         let mut body = Vec::new();
         let mut bytes = self.body(response);
-        // What came in tells most, so a body that breaks off or is too large is no error of its own.
-        while let Some(Ok(chunk)) = bytes.next().await {
-            let room = ERROR_BODY_MAX - body.len();
-            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            if body.len() == ERROR_BODY_MAX {
-                break;
+        // What came in tells most, so a body that breaks off, is too large or takes too long is no error of its own.
+        let read = async {
+            while let Some(Ok(chunk)) = bytes.next().await {
+                let room = ERROR_BODY_MAX - body.len();
+                body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+                if body.len() == ERROR_BODY_MAX {
+                    break;
+                }
             }
-        }
+        };
+        // What came in until then is kept.
+        let _ = tokio::time::timeout(ERROR_BODY_TIME, read).await;
         refusal.body = request.redact(&String::from_utf8_lossy(&body));
         refusal
     }
@@ -209,4 +233,32 @@ fn other_side_closed(error: &(dyn std::error::Error + 'static)) -> bool {
 
 fn sources<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(error.source(), |error: &&'a (dyn std::error::Error + 'static)| (**error).source())
+}
+
+#[cfg(test)]
+mod tests {
+    use picofleet_delta::Json;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::model::Model;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_that_is_told_for_ever_is_cut_and_kept() {
+        let model = r#"{"id":"m","name":"M","api":"a","provider":"p","baseUrl":"http://h","reasoning":false,"input":[],
+            "cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0},"contextWindow":0,"maxTokens":0}"#;
+        let model: Model = model.parse::<Json>().unwrap().to().unwrap();
+        let request = Request::post(&model, "/x", &Json::null()).unwrap();
+        let client = Client::new(ClientOptions::default(), Clock::system()).unwrap();
+        // A byte a second is never idle.
+        let drip = futures::stream::repeat(()).then(|()| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok::<_, std::io::Error>(Bytes::from_static(b"x"))
+        });
+        let response = http::Response::builder().status(400).body(reqwest::Body::wrap_stream(drip)).unwrap();
+        let began = Instant::now();
+        let refusal = client.refusal(response.into(), &request).await;
+        assert_eq!(began.elapsed(), ERROR_BODY_TIME);
+        assert!((9..=10).contains(&refusal.body.len()), "{}", refusal.body);
+    }
 }

@@ -144,12 +144,28 @@ impl Limiter {
         let at = Mutex::new(Room::Queue);
         let wait = Duration::from_millis(own.limits.wait_max_ms);
         match tokio::time::timeout(wait, own.admit(tokens, &at)).await {
-            Ok(slot) => Ok(Permit { shared: Arc::clone(own), tokens, _slot: slot }),
+            Ok((slot, began_at)) => Ok(Permit { shared: Arc::clone(own), tokens, began_at, _slot: slot }),
             Err(_) => {
                 let waits_for = *lock(&at);
                 Err(LimitError::Waited { provider: own.provider.clone(), waited: began.elapsed(), waits_for })
             }
         }
+    }
+
+    /// Counts one more HTTP request of what was let through already: a retry, or the second request of an answer in two steps. It does not
+    /// wait, since its turn is on; the ones behind it do.
+    pub(crate) fn count_request(&self) {
+        if self.0.limits.requests_per_minute.is_some() {
+            let (mut window, now) = (lock(&self.0.window), Instant::now());
+            window.expire(now);
+            window.add(1, 0, now);
+        }
+    }
+}
+
+impl std::fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Limiter").field("provider", &self.0.provider).field("limits", &self.0.limits).finish_non_exhaustive()
     }
 }
 
@@ -164,7 +180,8 @@ impl Shared {
         }
     }
 
-    async fn admit(&self, tokens: u64, at: &Mutex<Room>) -> Option<OwnedSemaphorePermit> {
+    /// A slot, if slots are limited, and when the request began to count.
+    async fn admit(&self, tokens: u64, at: &Mutex<Room>) -> (Option<OwnedSemaphorePermit>, Instant) {
         let _head = self.head.lock().await;
         *lock(at) = Room::Concurrency;
         let slot = match &self.slots {
@@ -174,7 +191,8 @@ impl Shared {
         };
         loop {
             let given_back = self.given_back.notified();
-            let Err((room, wait)) = lock(&self.window).take(self.limits, tokens, Instant::now()) else { return slot };
+            let now = Instant::now();
+            let Err((room, wait)) = lock(&self.window).take(self.limits, tokens, now) else { return (slot, now) };
             *lock(at) = room;
             // Both are cancel-safe: nothing is taken before there is room.
             tokio::select! {
@@ -203,17 +221,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Permit {
     shared: Arc<Shared>,
     tokens: u64,
+    began_at: Instant,
     _slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Permit {
-    /// Says how many tokens it really was, now that this is known.
-    pub fn settle(&mut self, tokens: u64) {
-        lock(&self.shared.window).correct(self.tokens, tokens, Instant::now());
+    /// The request is over: says how many tokens it really was.
+    pub fn settle(self, tokens: u64) {
+        if self.shared.limits.tokens_per_minute.is_none() {
+            return;
+        }
+        lock(&self.shared.window).correct(self.began_at, self.tokens, tokens, Instant::now());
         if tokens < self.tokens {
             self.shared.given_back.notify_one();
         }
-        self.tokens = tokens;
     }
 }
 
@@ -275,18 +296,18 @@ impl Window {
         }
     }
 
-    /// Counts what is more from now on, and takes what is less from the latest entries.
-    fn correct(&mut self, counted: u64, real: u64, now: Instant) {
+    /// Counts what is more from now on, and takes what is less out of the entry that counted it; where that has expired, nothing counts any
+    /// more.
+    fn correct(&mut self, began_at: Instant, counted: u64, real: u64, now: Instant) {
         self.expire(now);
         if real > counted {
             self.add(0, real - counted, now);
         }
-        let mut less = counted.saturating_sub(real);
-        for entry in self.entries.iter_mut().rev() {
-            let taken = less.min(entry.tokens);
-            entry.tokens -= taken;
-            self.tokens -= taken;
-            less -= taken;
+        let own = self.entries.iter_mut().rev().find(|entry| entry.first <= began_at);
+        if let Some(entry) = own.filter(|entry| began_at <= entry.last) {
+            let less = counted.saturating_sub(real).min(entry.tokens);
+            entry.tokens -= less;
+            self.tokens -= less;
         }
     }
 }

@@ -162,6 +162,14 @@ pub trait Provider: Send + Sync {
     }
 }
 
+/// Most blocks of one answer: far above what models send, so that a server cannot fill the memory with empty ones.
+pub(crate) const BLOCKS_MAX: usize = 10_000;
+
+/// What an answer with more blocks says.
+pub(crate) fn too_many_blocks(api: &str) -> String {
+    format!("{api} stream has more than {BLOCKS_MAX} content blocks")
+}
+
 /// A message of a model before anything came in.
 #[must_use]
 pub fn empty_answer(model: &Model, timestamp: Millis) -> AssistantMessage {

@@ -218,7 +218,9 @@ fn build(
     clock: &Clock,
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Arc<dyn Provider>, SetupError> {
-    let connect = || Ok::<_, SetupError>((Client::new(client_options(config)?, clock.clone())?, key(config, environment)?));
+    let (limiter, breaker) = (Limiter::new(id, config.limits), Breaker::new(id, config.breaker));
+    let client = || Ok::<_, SetupError>(Client::new(client_options(config)?, clock.clone())?.with_limiter(limiter.clone()));
+    let connect = || Ok::<_, SetupError>((client()?, key(config, environment)?));
     let inner: Arc<dyn Provider> = match config.api {
         Api::OpenAiCompletions => connect().map(|(client, key)| Arc::new(OpenAiChat::new(client, key)))?,
         Api::OpenAiResponses => connect().map(|(client, key)| Arc::new(OpenAiResponses::new(client, key)))?,
@@ -228,7 +230,6 @@ fn build(
             Arc::new(Scripted::new(script, clock.clone()))
         }
     };
-    let (limiter, breaker) = (Limiter::new(id, config.limits), Breaker::new(id, config.breaker));
     Ok(Arc::new(Guarded { inner, limiter, breaker, clock: clock.clone() }))
 }
 

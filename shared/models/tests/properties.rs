@@ -3,7 +3,14 @@
 
 use picofleet_delta::Json;
 use picofleet_models::arguments::{self, ArgumentsStream};
+use picofleet_models::anthropic::AnthropicDecoder;
+use picofleet_models::http::{Decoder, StreamEnd};
+use picofleet_models::openai_chat::OpenAiChatDecoder;
+use picofleet_models::openai_responses::ResponsesDecoder;
+use picofleet_models::provider::StreamEvent;
+use picofleet_models::sse::SseMessage;
 use picofleet_models::{hash, js, sanitize, validate};
+use picofleet_session::Millis;
 use picofleet_session::message::{ToolCall, ToolDeclaration};
 use proptest::prelude::*;
 
@@ -180,4 +187,39 @@ fn validation_is_bounded_in_work() {
     }
     let error = validate::validate_tool_arguments(&tool(schema), &call("{\"a\":1}".parse().unwrap())).unwrap_err().to_string();
     assert!(error.contains("nests too deeply or is too large to be checked"), "{}", &error[..error.len().min(300)]);
+}
+
+/// A model of an API with prices.
+fn model(api: &str) -> picofleet_models::model::Model {
+    let text = format!(
+        r#"{{"id":"m","name":"M","api":"{api}","provider":"p","baseUrl":"http://h","reasoning":false,"input":[],
+            "cost":{{"input":0,"output":0,"cacheRead":0,"cacheWrite":0}},"contextWindow":0,"maxTokens":0}}"#
+    );
+    text.parse::<Json>().unwrap().to().unwrap()
+}
+
+/// Blocks that a decoder takes of a server that begins one after the other and never stops.
+fn blocks(mut decoder: impl Decoder, event: impl Fn(usize) -> String) -> (usize, String) {
+    let mut events = Vec::new();
+    let mut at = 0;
+    while decoder.message(SseMessage { event: Some("content_block_start".to_owned()), data: event(at) }, &mut events).is_continue() {
+        at += 1;
+        assert!(at < 20_000, "it goes on and on");
+    }
+    decoder.end(StreamEnd::Complete, &mut events);
+    let last = events.last().and_then(StreamEvent::final_message).unwrap();
+    (last.content.len(), last.error_message.clone().unwrap())
+}
+
+#[test]
+fn an_answer_has_no_more_than_so_many_blocks() {
+    let call = |at| format!(r#"{{"choices":[{{"delta":{{"tool_calls":[{{"index":{at},"id":"c{at}","function":{{"name":"x"}}}}]}}}}]}}"#);
+    let chat = blocks(OpenAiChatDecoder::new(&model("openai-completions"), Millis(0)), call);
+    let item = |at| format!(r#"{{"type":"response.output_item.added","output_index":{at},"item":{{"type":"function_call","name":"x"}}}}"#);
+    let responses = blocks(ResponsesDecoder::new(&model("openai-responses"), Millis(0)), item);
+    let begun = |at| format!(r#"{{"type":"content_block_start","index":{at},"content_block":{{"type":"text","text":""}}}}"#);
+    let anthropic = blocks(AnthropicDecoder::new(&model("anthropic-messages"), Millis(0)), begun);
+    for ((count, error), api) in [(chat, "OpenAI chat completions"), (responses, "OpenAI Responses"), (anthropic, "Anthropic")] {
+        assert_eq!((count, error), (10_000, format!("{api} stream has more than 10000 content blocks")));
+    }
 }

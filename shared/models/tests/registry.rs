@@ -10,6 +10,7 @@ use std::fmt::Debug;
 use futures::StreamExt as _;
 use picofleet_delta::Json;
 use picofleet_models::config::{ModelsConfig, check};
+use picofleet_models::limiter::Limits;
 use picofleet_models::provider::{Context, Provider as _, StreamEvent, StreamOptions};
 use picofleet_models::registry::{Models, Secret};
 use picofleet_session::message::{Message, StopReason, TextOrBlocks, UserMessage};
@@ -32,10 +33,14 @@ fn config(api: &str, base_url: &str) -> ModelsConfig {
 }
 
 async fn ask(models: &Models, config: &ModelsConfig) -> Vec<StreamEvent> {
+    ask_with(models, config, &StreamOptions::default()).await
+}
+
+async fn ask_with(models: &Models, config: &ModelsConfig, options: &StreamOptions) -> Vec<StreamEvent> {
     let message = UserMessage { content: TextOrBlocks::Text("hello".to_owned()), timestamp: Millis(1) };
     let context = Context { messages: vec![Message::User(message)], ..Context::default() };
     let model = models.default_model(&config.defaults).unwrap();
-    soon("the end", models.stream(model, &context, &StreamOptions::default(), CancellationToken::new()).collect()).await
+    soon("the end", models.stream(model, &context, options, CancellationToken::new()).collect()).await
 }
 
 /// Fails if a text has the key, or a part of it that gives it away.
@@ -102,4 +107,23 @@ async fn a_provider_that_is_away_is_not_asked_for_a_while() {
     }
     assert!(texts[4].starts_with("Connection error.: "), "{texts:?}");
     assert!(texts[5].starts_with("Connection error: provider acme was not reached 5 times in a row"), "{texts:?}");
+}
+
+#[tokio::test]
+async fn retries_count_for_the_requests_per_minute() {
+    for (api, path, _) in APIS {
+        let server = Server::start([Reply::new(503, "text/plain", "busy").with("retry-after-ms", "0")]).await;
+        let mut config = config(api, &server.base_url.replace("/v1", path));
+        let acme = config.providers.get_mut("acme").unwrap();
+        acme.limits = Limits { requests_per_minute: Some(2), wait_max_ms: 1, ..Limits::default() };
+        let models = Models::new(&config.providers, Clock::system(), |_| Some(KEY.to_owned()));
+        let options = StreamOptions { max_retries: Some(1), ..StreamOptions::default() };
+        let mut texts = Vec::new();
+        for _ in 0..2 {
+            let events = ask_with(&models, &config, &options).await;
+            texts.push(events.last().unwrap().final_message().unwrap().error_message.clone().unwrap());
+        }
+        assert!(texts[0].contains("503") && texts[1].contains("its requests per minute"), "{api}: {texts:?}");
+        assert_eq!(server.received().len(), 2);
+    }
 }

@@ -145,6 +145,7 @@ impl Batches {
         }
         // Not the URL that the server tells: the key goes to the configured host only.
         let request = self.get(&format!("{path}/results"))?;
+        self.client.follows();
         let text = self.call(request).await?;
         let of_ours = |line: &Json| line.get("custom_id").is_some_and(|name| *name == CUSTOM_ID);
         let line = text.lines().filter_map(|line| decode(line).ok()).find(of_ours);
@@ -171,6 +172,7 @@ impl Batches {
 
     async fn post_cancel(&self, path: &str) -> Result<String, Failure> {
         let nothing = Json::build_object().build();
+        self.client.follows();
         self.call(self.finished(Request::post(&self.model, &format!("{path}/cancel"), &nothing)?)?).await
     }
 

@@ -13,7 +13,7 @@ use crate::arguments::{ArgumentsStream, Halves, Joined, repair_with_halves};
 use crate::http::{Decoder, HttpError, StatusError, StreamEnd, seconds};
 use crate::js;
 use crate::model::Model;
-use crate::provider::{StreamEvent, empty_answer};
+use crate::provider::{BLOCKS_MAX, StreamEvent, empty_answer, too_many_blocks};
 use crate::sse::SseMessage;
 
 /// Stands for thinking that the server does not show.
@@ -24,9 +24,6 @@ const REFUSED: &str = "The model refused to complete the request";
 
 /// What an error without a text says.
 const UNKNOWN: &str = "An unknown error occurred";
-
-/// Most blocks of one answer: far above what models send, so that a server cannot fill the memory with empty ones.
-const BLOCKS_MAX: usize = 10_000;
 
 /// Most bytes of an event that an error message quotes.
 const QUOTE_MAX: usize = 16 << 10;
@@ -182,7 +179,7 @@ impl AnthropicDecoder {
             _ => return Ok(()),
         };
         if index >= BLOCKS_MAX {
-            return Err(format!("Anthropic stream has more than {BLOCKS_MAX} content blocks"));
+            return Err(too_many_blocks("Anthropic"));
         }
         self.answer.content.push(block);
         self.open.insert(block_key(event), Open { index, arguments, joined });

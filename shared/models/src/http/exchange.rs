@@ -35,6 +35,7 @@ impl Client {
             let delay = retry::delay(error, request, tries, retry::random())?;
             tries += 1;
             tokio::time::sleep(delay).await;
+            self.follows();
         }
     }
 

@@ -14,7 +14,7 @@ use super::usage::usage;
 use crate::arguments::{ArgumentsStream, Edges, Halves, Joined, decode_with_halves};
 use crate::http::{Decoder, StreamEnd};
 use crate::model::Model;
-use crate::provider::{StreamEvent, empty_answer};
+use crate::provider::{BLOCKS_MAX, StreamEvent, empty_answer, too_many_blocks};
 use crate::sse::SseMessage;
 
 /// What ends a stream of chunks.
@@ -184,6 +184,10 @@ impl OpenAiChatDecoder {
         let id = text(delta.get("id"));
         let name = text(function.and_then(|function| function.get("name")));
         let known = self.calls.find(number, id.as_deref());
+        if known.is_none() && self.message.content.len() >= BLOCKS_MAX {
+            self.failure = Some(too_many_blocks("OpenAI chat completions"));
+            return;
+        }
         let place = known.unwrap_or_else(|| self.begin_call(id.clone(), name.clone(), events));
         let Some(call) = self.calls.all.get_mut(place) else { return };
         if let Some(number) = number.filter(|_| !call.numbered) {
@@ -292,7 +296,7 @@ impl Decoder for OpenAiChatDecoder {
         if let Some(chunk) = chunk.as_object() {
             self.chunk(chunk, &halves, events);
         }
-        ControlFlow::Continue(())
+        if self.failure.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn end(mut self, end: StreamEnd, events: &mut Vec<StreamEvent>) {

@@ -17,7 +17,7 @@ use crate::arguments::{ArgumentsStream, Edges, Halves, Joined, decode, decode_wi
 use crate::http::{Decoder, HttpError, StreamEnd};
 use crate::js;
 use crate::model::{Model, ModelCost, calculate_cost};
-use crate::provider::{StreamEvent, empty_answer};
+use crate::provider::{BLOCKS_MAX, StreamEvent, empty_answer, too_many_blocks};
 use crate::sse::SseMessage;
 
 /// What an answer that failed without a reason says.
@@ -121,7 +121,7 @@ impl ResponsesDecoder {
             "response.created" => self.message.response_id = response.and_then(|response| text(response, "id")),
             "response.output_item.added" => {
                 if let Some(item) = event.get("item") {
-                    self.open(index, item, out);
+                    self.open(index, item, out)?;
                 }
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => self.think(index, &delta(), edges(), out),
@@ -145,7 +145,7 @@ impl ResponsesDecoder {
             }
             "response.output_item.done" => {
                 if let Some(item) = event.get("item") {
-                    self.close(index, item, out);
+                    self.close(index, item, out)?;
                 }
             }
             "response.completed" | "response.incomplete" => self.finish(response.unwrap_or(&Json::null()))?,
@@ -160,9 +160,12 @@ impl ResponsesDecoder {
     }
 
     /// Opens the block of an item; items of other kinds have none.
-    fn open(&mut self, index: Option<i64>, item: &Json, out: &mut Vec<StreamEvent>) {
+    fn open(&mut self, index: Option<i64>, item: &Json, out: &mut Vec<StreamEvent>) -> Result<(), Failure> {
         self.note_phase(item);
         let place = self.message.content.len();
+        if place >= BLOCKS_MAX {
+            return Err(too_many_blocks("OpenAI Responses"));
+        }
         let (block, kind) = match text(item, "type").as_deref() {
             Some("reasoning") => {
                 out.push(StreamEvent::ThinkingStart { index: place });
@@ -188,12 +191,13 @@ impl ResponsesDecoder {
                 };
                 (AssistantBlock::ToolCall(call), Kind::Call(arguments))
             }
-            _ => return,
+            _ => return Ok(()),
         };
         self.message.content.push(block);
         if let Some(lost) = self.slots.insert(index, Slot { block: place, kind, joined: Joined::default() }) {
             self.show_partial(lost);
         }
+        Ok(())
     }
 
     /// Puts what came in of the arguments of an open call into its block.
@@ -234,12 +238,12 @@ impl ResponsesDecoder {
     }
 
     /// Ends the block of an item with what the item says, which decides.
-    fn close(&mut self, index: Option<i64>, item: &Json, out: &mut Vec<StreamEvent>) {
+    fn close(&mut self, index: Option<i64>, item: &Json, out: &mut Vec<StreamEvent>) -> Result<(), Failure> {
         self.note_phase(item);
         if !self.slots.contains_key(&index) {
-            self.open(index, item, out);
+            self.open(index, item, out)?;
         }
-        let Some(slot) = self.slots.get_mut(&index) else { return };
+        let Some(slot) = self.slots.get_mut(&index) else { return Ok(()) };
         let block = slot.block;
         match (&mut slot.kind, self.message.content.get_mut(block), text(item, "type").as_deref()) {
             (Kind::Thinking, Some(AssistantBlock::Thinking(thinking)), Some("reasoning")) => {
@@ -270,9 +274,10 @@ impl ResponsesDecoder {
                 self.unfinished.remove(&block);
                 out.push(StreamEvent::ToolCallEnd { index: block, tool_call: Box::new(call.clone()) });
             }
-            _ => return,
+            _ => return Ok(()),
         }
         self.slots.remove(&index);
+        Ok(())
     }
 
     /// Takes the usage and the status of a response that came to its end.
@@ -423,8 +428,12 @@ impl ResponsesDecoder {
         self.start(events);
         self.message.response_id = text(response, "id");
         for (index, item) in response.get("output").and_then(Json::as_array).into_iter().flatten().enumerate() {
-            self.close(i64::try_from(index).ok(), item, events);
-            if let Some(delta) = events.last().and_then(whole_delta) {
+            let before = events.len();
+            if let Err(failure) = self.close(i64::try_from(index).ok(), item, events) {
+                self.failure = Some(failure);
+                return;
+            }
+            if let Some(delta) = events.get(before..).and_then(<[_]>::last).and_then(whole_delta) {
                 events.insert(events.len() - 1, delta);
             }
         }

@@ -111,6 +111,7 @@ impl Background {
             Err(Failure::Http(HttpError::Status(refusal))) if refusal.status == 404 => return Ok(()),
             Err(failure) => failure,
         };
+        self.client.follows();
         match self.get(&path).await {
             Ok(response) if !is_pending(&response) => Ok(()),
             _ => Err(refused(failure)),
@@ -124,6 +125,7 @@ impl Background {
 
     async fn post_cancel(&self, path: &str) -> Result<Json, Failure> {
         let request = Request::post(&self.model, &format!("{path}/cancel"), &Json::build_object().build())?;
+        self.client.follows();
         self.call(addressed(request, &self.model, &StreamOptions::default(), self.key.as_ref())?).await
     }
 

@@ -20,7 +20,7 @@ use crate::transcript::normalize_context;
 /// Lets requests to a provider out when its limits allow it and it can be reached.
 ///
 /// A request counts with the estimate of its input until its answer tells the tokens. A deferred answer counts when it is
-/// asked for; giving one up never waits.
+/// asked for; giving one up never waits. Its client counts what follows in the same turn: retries, and what is asked in two steps.
 pub(super) struct Guarded {
     pub(super) inner: Arc<dyn Provider>,
     pub(super) limiter: Limiter,
@@ -78,7 +78,7 @@ impl Gate {
         let refuse = |text: String| self.ended(StopReason::Error, text);
         // Before the wait, so that requests do not queue up for a provider that is away.
         drop(self.breaker.pass().map_err(|error| refuse(error.to_string()))?);
-        let mut permit = tokio::select! {
+        let permit = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(self.ended(StopReason::Aborted, HttpError::Aborted.to_string())),
             permit = self.limiter.acquire(tokens) => permit.map_err(|error| refuse(error.to_string()))?,
@@ -111,7 +111,7 @@ fn watch(events: Events, permit: Permit, pass: Pass) -> Events {
             }
         }
         if let Some(message) = event.final_message()
-            && let Some(mut permit) = permit.take()
+            && let Some(permit) = permit.take()
             && message.usage.total_tokens > 0
         {
             permit.settle(message.usage.total_tokens);
