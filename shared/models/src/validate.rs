@@ -5,7 +5,8 @@
 //! the ways that type lists allow. A caller gets the converted value, or every problem with its place.
 //!
 //! Two limits keep a hostile schema from holding the thread: [`DEPTH_MAX`] and [`STEPS_MAX`]. What lies beyond is a
-//! problem of the arguments, never silently accepted. A `pattern` that needs look-around or back references is not checked.
+//! problem of the arguments, never silently accepted. A `pattern` that is no regular
+//! expression, or that takes too long, matches nothing.
 
 mod check;
 mod coerce;

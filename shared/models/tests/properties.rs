@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use picofleet_delta::Json;
-use picofleet_models::arguments::{self, ArgumentsStream};
 use picofleet_models::anthropic::AnthropicDecoder;
+use picofleet_models::arguments::{self, ArgumentsStream};
 use picofleet_models::http::{Decoder, StreamEnd};
 use picofleet_models::openai_chat::OpenAiChatDecoder;
 use picofleet_models::openai_responses::ResponsesDecoder;

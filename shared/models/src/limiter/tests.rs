@@ -250,7 +250,10 @@ async fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
         let before = now - Duration::from_millis(2);
         if before > asked_at {
             let (requests, sum) = ledger.within(before, MINUTE + GRAIN);
-            prop_assert!(requests >= 7 || sum + tokens > 100, "it waited beside room: {requests} requests and {sum} tokens before {tokens}");
+            prop_assert!(
+                requests >= 7 || sum + tokens > 100,
+                "it waited beside room: {requests} requests and {sum} tokens before {tokens}"
+            );
         }
         prop_assert!(lock(&limiter.0.window).entries.len() <= 61);
         ledger.0.push((now, 1, tokens));

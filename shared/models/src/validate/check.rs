@@ -2,6 +2,7 @@
 
 use picofleet_delta::{ArrayRef, Json, JsonRef, ObjectRef, StrRef};
 
+use super::pattern::Match;
 use super::schema::{Schema, is_of_type, is_schema, item_schemas, list, named, names, sub, text, type_name, types};
 use super::{Problem, format, union};
 use crate::js;
@@ -138,10 +139,15 @@ impl Check<'_, '_> {
     fn text(&mut self, schema: &Json, value: StrRef<'_>) {
         let length = || value.chunks().map(|chunk| chunk.chars().count()).sum();
         self.size(schema, ["minLength", "maxLength"], "characters", length);
-        if let Some(pattern) = text(schema, "pattern")
-            && !self.schema.matches(&pattern, &value.to_cow())
-        {
-            self.say(format!("expected to match {pattern}"));
+        if let Some(pattern) = text(schema, "pattern") {
+            match self.schema.matches(&pattern, &value.to_cow()) {
+                Match::Yes => {}
+                Match::No => self.say(format!("expected to match {pattern}")),
+                Match::Unreadable => {
+                    self.say(format!("expected to match {pattern}, which is no regular expression: the tool's schema is wrong"))
+                }
+                Match::GivenUp => self.say(format!("expected to match {pattern}, which takes too long to find out")),
+            }
         }
         if let Some(name) = text(schema, "format")
             && !format::matches(&name, &value.to_cow())
@@ -214,7 +220,7 @@ impl Check<'_, '_> {
     fn member(&mut self, schema: &Json, patterns: &[(&str, &Json)], declared: bool, name: &str, member: &Json) {
         let mut known = declared;
         for (pattern, own) in patterns {
-            if self.schema.matches(pattern, name) {
+            if self.schema.is_named(pattern, name) {
                 known = true;
                 self.value(own, member);
             }

@@ -41,7 +41,7 @@ impl Check<'_, '_> {
             let patterns = named(part, "patternProperties");
             for (name, _) in value.as_object().into_iter().flatten() {
                 let own = part.get("properties").is_some_and(|properties| properties.get(name).is_some());
-                if own || patterns.iter().any(|(pattern, _)| check.schema.matches(pattern, name)) {
+                if own || patterns.iter().any(|(pattern, _)| check.schema.is_named(pattern, name)) {
                     members.names.insert(name.to_owned());
                 }
             }

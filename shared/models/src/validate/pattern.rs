@@ -1,20 +1,66 @@
-//! Regular expressions of JavaScript, as schemas have them, for the `regex` crate.
+//! Regular expressions of JavaScript, as schemas have them, for the crates `regex` and `fancy-regex`.
 //!
-//! That crate needs time in proportion to the text, which a schema of a stranger must not exceed. It has neither
-//! look-around nor back references. What else differs is rewritten: classes are those of ASCII, `[^]` and `[]` exist, a dot
-//! ends at four line ends, and escapes that mean themselves are allowed.
+//! The first needs time in proportion to the text, which a schema of a stranger must not exceed, and has neither look-around nor back
+//! references; patterns with those go to the second, which gives up after so many steps back. What else differs is rewritten: classes
+//! are those of ASCII, `[^]` and `[]` exist, a dot ends at four line ends, and escapes that mean themselves are allowed.
 
 use regex::{Regex, RegexBuilder};
 
 /// Largest compiled pattern, in bytes.
 const SIZE_MAX: usize = 1 << 20;
 
+/// How often a pattern with look-around or back references may step back: some milliseconds.
+const BACKTRACKS_MAX: usize = 100_000;
+
+/// A border of a word as JavaScript has it, written with look-around.
+const BORDER: &str = "(?:(?<=[A-Za-z0-9_])(?![A-Za-z0-9_])|(?<![A-Za-z0-9_])(?=[A-Za-z0-9_]))";
+const NO_BORDER: &str = "(?:(?<=[A-Za-z0-9_])(?=[A-Za-z0-9_])|(?<![A-Za-z0-9_])(?![A-Za-z0-9_]))";
+
+/// A compiled pattern.
+pub(super) enum Pattern {
+    /// In time that is linear in the text.
+    Linear(Regex),
+    /// By steps back, of which there are only so many.
+    Backtracking(Box<fancy_regex::Regex>),
+}
+
+/// What a text is to a pattern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Match {
+    Yes,
+    No,
+    /// The pattern is no regular expression that either crate takes.
+    Unreadable,
+    /// Whether it matches takes too long to find out.
+    GivenUp,
+}
+
+impl Pattern {
+    pub(super) fn matches(&self, text: &str) -> Match {
+        let found = match self {
+            Self::Linear(regex) => regex.is_match(text),
+            Self::Backtracking(regex) => match regex.is_match(text) {
+                Ok(found) => found,
+                Err(_) => return Match::GivenUp,
+            },
+        };
+        if found { Match::Yes } else { Match::No }
+    }
+}
+
 /// JavaScript's white space, inside a class.
 const SPACE: &str = r"\t-\r \u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}\u{feff}";
 
-/// The pattern, if the crate can express it.
-pub(super) fn compile(pattern: &str) -> Option<Regex> {
-    RegexBuilder::new(&translate(pattern)).size_limit(SIZE_MAX).build().ok()
+/// The pattern, if one of the crates can express it.
+pub(super) fn compile(pattern: &str) -> Option<Pattern> {
+    let linear = translate(pattern);
+    if let Ok(regex) = RegexBuilder::new(&linear).size_limit(SIZE_MAX).build() {
+        return Some(Pattern::Linear(regex));
+    }
+    let written = linear.replace("(?-u:\\b)", BORDER).replace("(?-u:\\B)", NO_BORDER);
+    let mut builder = fancy_regex::RegexBuilder::new(&written);
+    let builder = builder.backtrack_limit(BACKTRACKS_MAX).delegate_size_limit(SIZE_MAX);
+    builder.build().ok().map(|regex| Pattern::Backtracking(Box::new(regex)))
 }
 
 fn translate(pattern: &str) -> String {
@@ -160,15 +206,31 @@ mod tests {
             (r"\bfoo\b", "a foo b", true),
             ("[a&&b]", "&", true),
             ("^{a}$", "{a}", true),
+            ("(?<=a)b", "ab", true),
+            ("(?<=a)b", "cb", false),
+            ("^(a)\\1$", "aa", true),
+            ("^(a)\\1$", "ab", false),
+            (r"^(?!.*\bsecret\b).+$", "a secrets", true),
+            (r"^(?!.*\bsecret\b).+$", "a secret!", false),
+            (r"^(?=.*\d)(?=.*[a-z])\w{3,}$", "ab1", true),
+            (r"^(?=.*\d)(?=.*[a-z])\w{3,}$", "abc", false),
+            (r"(?<!\w)é\B.", "é!", true),
         ] {
-            assert_eq!(compile(pattern).unwrap_or_else(|| panic!("{pattern}")).is_match(text), expected, "{pattern} {text:?}");
+            let expected = if expected { Match::Yes } else { Match::No };
+            assert_eq!(compile(pattern).unwrap_or_else(|| panic!("{pattern}")).matches(text), expected, "{pattern} {text:?}");
         }
     }
 
     #[test]
-    fn what_the_engine_cannot_express_is_none() {
-        for pattern in ["(?<=a)b", "(a)\\1", "(", "a(?!b)", "\\"] {
+    fn what_the_crates_cannot_express_is_none() {
+        for pattern in ["(", "\\", "a(?!b", "*"] {
             assert!(compile(pattern).is_none(), "{pattern}");
         }
+    }
+
+    #[test]
+    fn what_steps_back_for_ever_is_given_up() {
+        let hostile = compile(r"^(a|b|ab)*\1(?<!x)c$").unwrap();
+        assert_eq!(hostile.matches(&"ab".repeat(60)), Match::GivenUp);
     }
 }

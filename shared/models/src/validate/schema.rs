@@ -5,15 +5,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::pattern::{self, Match, Pattern};
+use super::{DEPTH_MAX, STEPS_MAX};
 use picofleet_delta::{Json, JsonRef};
-use regex::Regex;
 
-use super::{DEPTH_MAX, STEPS_MAX, pattern};
+/// How many steps a pattern with look-around or back references is worth.
+const BACKTRACKING_STEPS: u32 = 1_000;
 
 pub(super) struct Schema<'a> {
     pub(super) root: &'a Json,
     steps: Cell<u32>,
-    patterns: RefCell<HashMap<String, Option<Rc<Regex>>>>,
+    patterns: RefCell<HashMap<String, Option<Rc<Pattern>>>>,
 }
 
 impl<'a> Schema<'a> {
@@ -48,18 +50,29 @@ impl<'a> Schema<'a> {
         })
     }
 
-    /// True when the text matches a pattern, or the pattern is beyond the engine.
-    pub(super) fn matches(&self, pattern: &str, text: &str) -> bool {
-        let mut patterns = self.patterns.borrow_mut();
-        let compiled = match patterns.get(pattern) {
-            Some(compiled) => compiled.clone(),
-            None => {
-                let compiled = pattern::compile(pattern).map(Rc::new);
-                patterns.insert(pattern.to_owned(), compiled.clone());
-                compiled
+    /// Whether a member is one of those that a pattern names.
+    pub(super) fn is_named(&self, pattern: &str, name: &str) -> bool {
+        self.matches(pattern, name) == Match::Yes
+    }
+
+    /// What a text is to a pattern. A pattern is compiled once.
+    pub(super) fn matches(&self, pattern: &str, text: &str) -> Match {
+        let compiled = {
+            let mut patterns = self.patterns.borrow_mut();
+            match patterns.get(pattern) {
+                Some(compiled) => compiled.clone(),
+                None => {
+                    let compiled = pattern::compile(pattern).map(Rc::new);
+                    patterns.insert(pattern.to_owned(), compiled.clone());
+                    compiled
+                }
             }
         };
-        compiled.is_none_or(|regex| regex.is_match(text))
+        let Some(compiled) = compiled else { return Match::Unreadable };
+        if matches!(&*compiled, Pattern::Backtracking(_)) {
+            self.steps.set(self.steps.get().saturating_sub(BACKTRACKING_STEPS));
+        }
+        compiled.matches(text)
     }
 }
 
