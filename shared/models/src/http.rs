@@ -3,12 +3,14 @@
 //!
 //! An adapter makes a [`Request`] and a decoder and gives both to [`stream`]. Invariants:
 //!
-//! - Credentials are in no error and in no `Debug` text.
+//! - Credentials are in no error and in no `Debug` text. What counts as one is the value of a header whose name says so; texts of
+//!   servers lose it wherever it came from.
 //! - What is read is bounded by the client's limits, whatever a server sends, and memory by a multiple of it that the decoder gives. Answers
 //!   are never decompressed.
 //! - Redirects are not followed: they would carry the key to another host.
 //! - A dropped or cancelled stream closes its connection, over HTTP/2 its stream; nothing goes on in the background.
 
+mod credential;
 mod driver;
 mod error;
 mod exchange;
@@ -25,6 +27,7 @@ use picofleet_session::Clock;
 
 use crate::sse::{self, Limits, SseError, SseMessage};
 
+pub(crate) use credential::is_credential;
 pub use driver::{Decoder, StreamEnd, stream};
 pub(crate) use error::seconds;
 pub use error::{HttpError, StatusError};
@@ -85,7 +88,7 @@ pub enum ClientError {
 }
 
 /// Makes requests and keeps their connections for later ones. Clones share the connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
     options: ClientOptions,
@@ -152,7 +155,7 @@ impl Client {
             return Err(HttpError::Status(self.refusal(response, request).await));
         }
         if let Some(encoding) = encoding(response.headers()) {
-            return Err(HttpError::Encoded { encoding });
+            return Err(HttpError::Encoded { encoding: request.redact(&encoding) });
         }
         let messages = sse::messages(self.body(response), self.options.limits);
         let messages = messages.map_err(|error| match error {
@@ -178,6 +181,7 @@ impl Client {
 
     async fn refusal(&self, response: reqwest::Response, request: &Request) -> StatusError {
         let mut refusal = StatusError::of(response.status(), response.headers(), self.clock.now());
+        refusal.request_id = refusal.request_id.map(|id| request.redact(&id));
         let mut body = Vec::new();
         let mut bytes = self.body(response);
         // What came in tells most, so a body that breaks off or is too large is no error of its own.
@@ -188,8 +192,16 @@ impl Client {
                 break;
             }
         }
-        refusal.body = request.redact(&String::from_utf8_lossy(&body));
+        let text = String::from_utf8_lossy(&body);
+        refusal.body = if body.len() == ERROR_BODY_MAX { request.redact_begin(&text) } else { request.redact(&text) };
         refusal
+    }
+}
+
+/// The inner client would show the URLs of proxies, which may have passwords in them.
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("options", &self.options).finish_non_exhaustive()
     }
 }
 
