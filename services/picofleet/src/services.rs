@@ -7,12 +7,12 @@ use anyhow::Context as _;
 use picofleet_harness::config::ModelRef;
 use picofleet_harness::effects::Services;
 use picofleet_harness::registry::Registry;
-use picofleet_models::model::Model;
+use picofleet_models::model::{Model, ThinkingLevel};
 use picofleet_models::provider::Provider;
 use picofleet_models::registry::Models;
 use picofleet_tools::{Bash, Edit, LocalEnv, LocalOptions, Read, Write};
 
-use crate::config::Config;
+use crate::config::{Config, User};
 
 /// The configured models as the harness finds them.
 struct Configured(Arc<Models>);
@@ -38,23 +38,47 @@ pub fn standard() -> anyhow::Result<Registry> {
     Ok(registry)
 }
 
-/// The services of an application's registry and a configuration, and the model of new conversations.
+/// What a new conversation gets.
+pub(crate) struct Fresh {
+    /// The model; `None` when the default one is not there.
+    pub(crate) model: Option<ModelRef>,
+    /// How much it thinks.
+    pub(crate) thinking_level: ThinkingLevel,
+}
+
+/// The services of an application's registry and a configuration, and what new conversations get.
 ///
 /// # Errors
 /// That the workspace can't be used.
-pub(crate) async fn services(registry: Registry, config: &Config, workspace: &Path) -> anyhow::Result<(Services, Option<ModelRef>)> {
+pub(crate) async fn services(registry: Registry, config: &Config, workspace: &Path) -> anyhow::Result<(Services, Fresh)> {
     let models = Arc::new(crate::models::models(config));
-    let default =
-        models.default_model(&config.defaults).map(|model| ModelRef { provider: model.provider.clone(), model_id: model.id.clone() });
-    std::fs::create_dir_all(workspace).with_context(|| format!("make the workspace {}", workspace.display()))?;
+    let model = models.default_model(&config.defaults);
+    let fresh = Fresh {
+        model: model.map(|model| ModelRef { provider: model.provider.clone(), model_id: model.id.clone() }),
+        thinking_level: config.defaults.thinking_level.unwrap_or(ThinkingLevel::Off),
+    };
+    make(workspace, config.tools.user)?;
     // Before a command can run: without it a command reads this process's provider keys from its environment.
     LocalEnv::hide_host().context("hide this process's environment from commands")?;
     // Commands of an earlier process that was killed must not work beside those that are repeated now.
     tokio::task::spawn_blocking(LocalEnv::end_orphans).await.context("end the commands of a killed process")?;
     let spill = std::env::temp_dir().join("picofleet-output");
-    let env = LocalEnv::open(LocalOptions::new(workspace, spill)).with_context(|| format!("use the workspace {}", workspace.display()))?;
+    let user = config.tools.user.map(|user| (user.id, user.group));
+    let options = LocalOptions { user, ..LocalOptions::new(workspace, spill) };
+    let env = LocalEnv::open(options).with_context(|| format!("use the workspace {}", workspace.display()))?;
     let services = Services::new(registry, Arc::new(Configured(models))).with_env(Arc::new(env));
-    Ok((services, default))
+    Ok((services, fresh))
+}
+
+/// Makes the workspace where there is none yet; it belongs to the user who works in it.
+fn make(workspace: &Path, user: Option<User>) -> anyhow::Result<()> {
+    if workspace.exists() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(workspace).with_context(|| format!("make the workspace {}", workspace.display()))?;
+    let Some(User { id, group }) = user else { return Ok(()) };
+    let given = std::os::unix::fs::chown(workspace, Some(id), Some(group));
+    given.with_context(|| format!("give the workspace {} to the user {id}:{group} of [tools] user; only root can", workspace.display()))
 }
 
 /// What every conversation begins with.
