@@ -93,7 +93,7 @@ async fn with_engine(store: &Arc<dyn Store>, run: Run<'_>, interrupts: &mut Inte
     }
     tokio::select! {
         closed = engine.close() => closed?,
-        () = interrupts.next() => return Err(run.leave(session)),
+        () = interrupts.next() => return Err(run.leave(session, false)),
     }
     result
 }
@@ -105,10 +105,11 @@ fn left(result: &anyhow::Result<()>) -> bool {
 
 impl Run<'_> {
     /// What is said to somebody who does not wait for the end.
-    fn leave(&self, session: SessionId) -> anyhow::Error {
+    fn leave(&self, session: SessionId, aborted: bool) -> anyhow::Error {
         let store = self.args.store.as_ref().map(|file| format!(" --store {}", file.display())).unwrap_or_default();
+        let what = if aborted { "the abort is completed" } else { "the work goes on" };
         let text = match self.url {
-            StoreUrl::Sqlite(_) => format!("left; the work goes on with: picofleet run --session {session}{store}"),
+            StoreUrl::Sqlite(_) => format!("left; {what} with: picofleet run --session {session}{store}"),
             StoreUrl::Memory => "left; the work is gone, since its store was the memory of this process".to_owned(),
         };
         Failure::Left(text).into()

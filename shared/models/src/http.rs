@@ -53,7 +53,7 @@ pub struct ClientOptions {
     pub keep_alive: Duration,
     /// Certificates of authorities in PEM form that are trusted beside those of the system; empty for none.
     pub authorities: Bytes,
-    /// Takes proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    /// Takes proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, also in small letters.
     pub environment_proxies: bool,
     /// Sizes of a stream of events.
     pub limits: Limits,
@@ -113,7 +113,7 @@ impl Client {
             .retry(reqwest::retry::never())
             .http1_max_headers(HEADERS_MAX)
             .http2_max_header_list_size(HEADER_BYTES_MAX);
-        if !options.environment_proxies {
+        if !options.environment_proxies || no_proxy_for_any() {
             builder = builder.no_proxy();
         }
         if !options.authorities.is_empty() {
@@ -196,6 +196,12 @@ impl Client {
         refusal.body = if body.len() == ERROR_BODY_MAX { request.redact_begin(&text) } else { request.redact(&text) };
         refusal
     }
+}
+
+/// Whether `NO_PROXY` has a `*`. The HTTP client takes that for all names and leaves out addresses such as 127.0.0.1.
+fn no_proxy_for_any() -> bool {
+    let exceptions = std::env::var("NO_PROXY").or_else(|_| std::env::var("no_proxy"));
+    exceptions.is_ok_and(|exceptions| exceptions.split(',').any(|exception| exception.trim() == "*"))
 }
 
 /// The inner client would show the URLs of proxies, which may have passwords in them.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::bail;
+use futures::FutureExt as _;
+use futures::future::Fuse;
 use picofleet_harness::line::{ConversationWatch, Followed};
 use picofleet_harness::submission::SubmissionDraft;
 use picofleet_harness::wire::HostCall;
@@ -22,24 +24,32 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
     let mut printer = Printer::new(watch.documents());
     configure(engine, session, run).await?;
     let wanted = submit(engine, session, run.args.prompt.as_deref()).await?;
-    let mut follow = Follow { engine, session, watch, wanted };
+    let mut follow = Follow { engine, session, watch, wanted, aborted: false };
+    // Its answer comes when the tools have ended; a second Ctrl-C does not wait for that.
+    let mut abort = Fuse::terminated();
+    let mut told = false;
     let end = loop {
         if follow.wanted.is_none() && idle(follow.watch.documents()) {
             break None;
         }
         tokio::select! {
             settled = follow.next(&mut printer) => {
+                if interrupts.count() == 1 && !told && follow.aborted {
+                    told = true;
+                    printer.note("the abort is stored; Ctrl-C again leaves at once")?;
+                }
                 if let Some(record) = settled? {
                     break Some(record);
                 }
             }
             () = interrupts.next() => {
                 if interrupts.count() > 1 {
-                    return Err(run.leave(session));
+                    return Err(run.leave(session, follow.aborted));
                 }
-                printer.note("aborting; press Ctrl-C again to leave")?;
-                let _: Json = engine.host(session, HostCall::Abort { conversation: ROOT_CONVERSATION_ID, background: false }).await?;
+                printer.note("aborting")?;
+                abort = engine.host::<Json>(session, HostCall::Abort { conversation: ROOT_CONVERSATION_ID, background: false }).boxed().fuse();
             }
+            aborted = &mut abort => drop(aborted?),
         }
     };
     printer.end(follow.watch.documents(), session)?;
@@ -70,6 +80,8 @@ struct Follow<'a> {
     watch: ConversationWatch,
     /// The submission that is to be answered.
     wanted: Option<SubmissionId>,
+    /// A task of the conversation is marked to be aborted: that survives this process.
+    aborted: bool,
 }
 
 impl Follow<'_> {
@@ -78,6 +90,7 @@ impl Follow<'_> {
         let seen = match self.watch.next().await {
             Followed::Frame(frame) => {
                 printer.frame(&frame, self.watch.documents())?;
+                self.aborted |= frame.tasks.iter().any(|task| task.abort_requested);
                 frame.submissions.into_iter().find(|record| Some(record.id) == self.wanted)
             }
             Followed::Gap => {
