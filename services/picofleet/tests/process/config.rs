@@ -103,6 +103,20 @@ async fn what_is_shown_is_a_good_configuration() {
 }
 
 #[tokio::test]
+async fn the_example_of_the_readme_is_a_good_configuration() {
+    let readme = include_str!("../../../../README.md");
+    let example = readme.split_once("```toml\n").unwrap().1.split("```").next().unwrap();
+    let place = Place::new();
+    place.write("picofleet.toml", example);
+    assert_eq!(place.run(&["config", "check"]).await.with(0), "ok: picofleet.toml; 1 providers, 1 models\n");
+    // What is commented out is right, too.
+    let comments = ["# ca_file = ", "# user = "].iter().fold(example.to_owned(), |text, key| text.replace(key, &key[2..]));
+    assert_eq!(comments.matches("# ").count(), example.matches("# ").count() - 2);
+    place.write("picofleet.toml", &comments);
+    place.run(&["config", "check"]).await.with(0);
+}
+
+#[tokio::test]
 async fn a_wrong_command_line_has_its_exit_code() {
     let place = Place::new();
     for arguments in [&["config"][..], &["config", "other"], &["models", "test"], &["run"], &["run", "x", "--session", "y"], &[]] {
