@@ -72,10 +72,11 @@ pub(crate) async fn run(args: RunArgs, registry: Registry, config: &Config) -> a
         Failure::Usage("there is nothing to do: say something to the model, or name a session with --session or --continue".to_owned())
     );
     let url = args.url(config)?;
-    let mut interrupts = Interrupts::listen()?;
     let (opening, workspace) = (url.clone(), args.workspace.as_deref().unwrap_or(&config.tools.workspace));
     let store = tokio::task::spawn_blocking(move || opening.open()).await.context("open the store")??;
     let (services, fresh) = crate::services::services(registry, config, workspace).await?;
+    // Until here Ctrl-C ends the process as it ends any other.
+    let mut interrupts = Interrupts::listen()?;
     let result = with_engine(&store, Run { args: &args, url, services: &services, fresh }, &mut interrupts).await;
     if !left(&result) {
         store.close().await?;

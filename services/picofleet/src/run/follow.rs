@@ -18,13 +18,10 @@ use crate::engine::Engine;
 use crate::failure::Failure;
 
 pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>, interrupts: &mut Interrupts) -> anyhow::Result<()> {
-    let _: Json = engine.host(session, HostCall::Root).await?;
-    // At once: unfinished work went on when the session opened, and what it does is shown.
-    let watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
-    let mut printer = Printer::new(watch.documents());
-    configure(engine, session, run).await?;
-    let wanted = submit(engine, session, run.args.prompt.as_deref()).await?;
-    let mut follow = Follow { engine, session, watch, wanted, aborted: false };
+    let (mut follow, mut printer) = tokio::select! {
+        begun = begin(engine, session, run) => begun?,
+        () = interrupts.next() => return Err(run.leave(session, false)),
+    };
     // Its answer comes when the tools have ended; a second Ctrl-C does not wait for that.
     let mut abort = Fuse::terminated();
     let mut told = false;
@@ -64,6 +61,16 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
         Ok(()) if interrupts.count() > 0 && follow.wanted.is_none() => bail!(Failure::Interrupted("aborted by Ctrl-C".to_owned())),
         verdict => verdict,
     }
+}
+
+async fn begin<'a>(engine: &'a Engine, session: SessionId, run: &Run<'_>) -> anyhow::Result<(Follow<'a>, Printer)> {
+    let _: Json = engine.host(session, HostCall::Root).await?;
+    // At once: unfinished work went on when the session opened, and what it does is shown.
+    let watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
+    let printer = Printer::new(watch.documents());
+    configure(engine, session, run).await?;
+    let wanted = submit(engine, session, run.args.prompt.as_deref()).await?;
+    Ok((Follow { engine, session, watch, wanted, aborted: false }, printer))
 }
 
 /// Says the prompt, if there is one.
