@@ -1,0 +1,81 @@
+//! Which store a URL names.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use picofleet_session::storage::Store;
+use picofleet_storage::memory::MemoryStore;
+use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
+
+/// Where sessions are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreUrl {
+    /// `sqlite:PATH`: one file, below the working directory unless the path is absolute.
+    Sqlite(PathBuf),
+    /// `memory:`: gone with the process.
+    Memory,
+}
+
+/// A URL names no store that this build can open. The URL is not repeated, since it may have a password in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StoreUrlError {
+    /// `sqlite:` without a path, or with slashes that look like a host.
+    #[error("sqlite: is followed by the path of a file and by no host; write sqlite:./picofleet.db or sqlite:/var/lib/picofleet.db")]
+    Path,
+    /// `memory:` with something behind it.
+    #[error("nothing follows memory:; remove the rest")]
+    Rest,
+    /// A backend that is not built in.
+    #[error("this build cannot open PostgreSQL, so that `picofleet run` can't use it; use sqlite:PATH or memory:")]
+    Postgres,
+    /// A backend that is not built in.
+    #[error("this build cannot open JSONL folders, so that `picofleet run` can't use them; use sqlite:PATH or memory:")]
+    Jsonl,
+    /// Another one.
+    #[error("no store has such a URL; use sqlite:PATH or memory:")]
+    Unknown,
+}
+
+impl FromStr for StoreUrl {
+    type Err = StoreUrlError;
+
+    fn from_str(url: &str) -> Result<Self, StoreUrlError> {
+        match url.split_once(':') {
+            Some(("sqlite", path)) if path.is_empty() || path.starts_with("//") || path.starts_with(':') => Err(StoreUrlError::Path),
+            Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(("memory", _)) => Err(StoreUrlError::Rest),
+            Some(("postgres" | "postgresql", _)) => Err(StoreUrlError::Postgres),
+            Some(("jsonl", _)) => Err(StoreUrlError::Jsonl),
+            _ => Err(StoreUrlError::Unknown),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(to, "sqlite:{}", path.display()),
+            Self::Memory => to.write_str("memory:"),
+        }
+    }
+}
+
+impl StoreUrl {
+    /// Opens it; a file is made where there is none. It blocks for as long as that takes.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
+        Ok(match self {
+            Self::Sqlite(path) => {
+                let store = SqliteStore::open(path, SqliteOptions::default()).with_context(|| format!("open {}", path.display()))?;
+                Arc::new(store)
+            }
+            Self::Memory => Arc::new(MemoryStore::new()),
+        })
+    }
+}
