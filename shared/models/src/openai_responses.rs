@@ -38,6 +38,7 @@ use crate::arguments::DecodeError;
 use crate::http::{self, Client, Request, RequestError};
 use crate::model::Model;
 use crate::provider::{CancelDeferredError, Context, DeferredRequest, Provider, StreamEvent, StreamOptions, failed};
+use crate::strict::UnmetWish;
 use deferred::Background;
 
 pub use decoder::ResponsesDecoder;
@@ -62,6 +63,12 @@ pub enum BuildError {
     /// The credential, the URL or a header is missing or wrong.
     #[error(transparent)]
     Request(#[from] RequestError),
+}
+
+impl From<UnmetWish> for BuildError {
+    fn from(UnmetWish { tool, problem }: UnmetWish) -> Self {
+        Self::Strict { tool, problem }
+    }
 }
 
 /// The request for a context.
