@@ -22,8 +22,10 @@ pub enum StoreUrl {
 /// A URL names no store that this build can open. The URL is not repeated, since it may have a password in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreUrlError {
-    /// `sqlite:` without a path, or with slashes that look like a host.
-    #[error("sqlite: is followed by the path of a file and by no host; write sqlite:./picofleet.db or sqlite:/var/lib/picofleet.db")]
+    /// `sqlite:` without a path, or with slashes that look like a host, or with options.
+    #[error(
+        "sqlite: is followed by the path of a file, and by no host and no options; write sqlite:./picofleet.db or sqlite:/var/lib/picofleet.db"
+    )]
     Path,
     /// `memory:` with something behind it.
     #[error("nothing follows memory:; remove the rest")]
@@ -44,7 +46,9 @@ impl FromStr for StoreUrl {
 
     fn from_str(url: &str) -> Result<Self, StoreUrlError> {
         match url.split_once(':') {
-            Some(("sqlite", path)) if path.is_empty() || path.starts_with("//") || path.starts_with(':') => Err(StoreUrlError::Path),
+            Some(("sqlite", path)) if path.is_empty() || path.starts_with("//") || path.starts_with(':') || path.contains('?') => {
+                Err(StoreUrlError::Path)
+            }
             Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
             Some(("memory", "")) => Ok(Self::Memory),
             Some(("memory", _)) => Err(StoreUrlError::Rest),

@@ -112,6 +112,7 @@ fn a_store_url_names_what_this_build_can_open() {
         ("sqlite:", StoreUrlError::Path),
         ("sqlite://a.db", StoreUrlError::Path),
         ("sqlite::memory:", StoreUrlError::Path),
+        ("sqlite:a.db?mode=ro", StoreUrlError::Path),
         ("memory:x", StoreUrlError::Rest),
         ("postgres://u:p@h/d", StoreUrlError::Postgres),
         ("postgresql://h/d", StoreUrlError::Postgres),

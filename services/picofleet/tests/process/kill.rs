@@ -103,6 +103,26 @@ async fn a_command_of_a_killed_process_is_ended_at_the_next_start() {
     assert!(next.contains("the end"), "{next}");
 }
 
+/// Work that goes on without a prompt has no submission that could tell how it ended.
+#[tokio::test]
+async fn ctrl_c_aborts_unfinished_work_that_goes_on() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(
+        "[[turns]]\nblocks = [{ type = \"text\", chunks = [\"it begins\"] }, { type = \"delay\", ms = 3600000 }, { type = \"text\", chunks = [\"it ends\"] }]\n",
+    );
+    let mut run = place.start(&["run", "go"]);
+    run.until("it begins").await;
+    run.kill().await;
+    let mut run = place.start(&["run", "--continue"]);
+    run.until("it begins").await;
+    run.send(Signal::INT);
+    let text = run.end().await.with(130);
+    assert!(text.contains("aborted by Ctrl-C") && !text.contains("it ends"), "{text}");
+    // It does not come back.
+    let next = place.run(&["run", "--continue"]).await.with(0);
+    assert!(!next.contains("it begins"), "{next}");
+}
+
 #[tokio::test]
 async fn commands_of_a_process_that_runs_are_left_alone() {
     let _alone = RUNS.write().await;
