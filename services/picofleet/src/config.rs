@@ -35,7 +35,7 @@ pub struct Config {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Storage {
-    /// `sqlite:PATH` or `memory:`; see [`StoreUrl`].
+    /// `sqlite:PATH`, `jsonl:DIR` or `memory:`; see [`StoreUrl`].
     pub url: String,
 }
 

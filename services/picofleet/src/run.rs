@@ -110,7 +110,7 @@ impl Run<'_> {
         let store = self.args.store.as_ref().map(|file| format!(" --store {}", file.display())).unwrap_or_default();
         let what = if aborted { "the abort is completed" } else { "the work goes on" };
         let text = match self.url {
-            StoreUrl::Sqlite(_) => format!("left; {what} with: picofleet run --session {session}{store}"),
+            StoreUrl::Sqlite(_) | StoreUrl::Jsonl(_) => format!("left; {what} with: picofleet run --session {session}{store}"),
             StoreUrl::Memory => "left; the work is gone, since its store was the memory of this process".to_owned(),
         };
         Failure::Left(text).into()

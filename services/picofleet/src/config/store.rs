@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use picofleet_session::storage::Store;
+use picofleet_storage::jsonl::{JsonlOptions, JsonlStore};
 use picofleet_storage::memory::MemoryStore;
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 
@@ -15,6 +16,8 @@ use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 pub enum StoreUrl {
     /// `sqlite:PATH`: one file, below the working directory unless the path is absolute.
     Sqlite(PathBuf),
+    /// `jsonl:DIR`: a directory of JSON lines, to look into.
+    Jsonl(PathBuf),
     /// `memory:`: gone with the process.
     Memory,
 }
@@ -22,22 +25,19 @@ pub enum StoreUrl {
 /// A URL names no store that this build can open. The URL is not repeated, since it may have a password in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreUrlError {
-    /// `sqlite:` without a path, or with slashes that look like a host, or with options.
+    /// `sqlite:` or `jsonl:` without a path, or with slashes that look like a host, or with options.
     #[error(
-        "sqlite: is followed by the path of a file, and by no host and no options; write sqlite:./picofleet.db or sqlite:/var/lib/picofleet.db"
+        "sqlite: is followed by the path of a file, jsonl: by that of a directory, and both by no host and no options; write sqlite:./picofleet.db or jsonl:./picofleet"
     )]
     Path,
     /// `memory:` with something behind it.
     #[error("nothing follows memory:; remove the rest")]
     Rest,
     /// A backend that is not built in.
-    #[error("this build cannot open PostgreSQL, so that `picofleet run` can't use it; use sqlite:PATH or memory:")]
+    #[error("this build cannot open PostgreSQL, so that `picofleet run` can't use it; use sqlite:PATH, jsonl:DIR or memory:")]
     Postgres,
-    /// A backend that is not built in.
-    #[error("this build cannot open JSONL folders, so that `picofleet run` can't use them; use sqlite:PATH or memory:")]
-    Jsonl,
     /// Another one.
-    #[error("no store has such a URL; use sqlite:PATH or memory:")]
+    #[error("no store has such a URL; use sqlite:PATH, jsonl:DIR or memory:")]
     Unknown,
 }
 
@@ -46,14 +46,16 @@ impl FromStr for StoreUrl {
 
     fn from_str(url: &str) -> Result<Self, StoreUrlError> {
         match url.split_once(':') {
-            Some(("sqlite", path)) if path.is_empty() || path.starts_with("//") || path.starts_with(':') || path.contains('?') => {
+            Some(("sqlite" | "jsonl", path))
+                if path.is_empty() || path.starts_with("//") || path.starts_with(':') || path.contains('?') =>
+            {
                 Err(StoreUrlError::Path)
             }
             Some(("sqlite", path)) => Ok(Self::Sqlite(path.into())),
+            Some(("jsonl", path)) => Ok(Self::Jsonl(path.into())),
             Some(("memory", "")) => Ok(Self::Memory),
             Some(("memory", _)) => Err(StoreUrlError::Rest),
             Some(("postgres" | "postgresql", _)) => Err(StoreUrlError::Postgres),
-            Some(("jsonl", _)) => Err(StoreUrlError::Jsonl),
             _ => Err(StoreUrlError::Unknown),
         }
     }
@@ -63,6 +65,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(to, "sqlite:{}", path.display()),
+            Self::Jsonl(path) => write!(to, "jsonl:{}", path.display()),
             Self::Memory => to.write_str("memory:"),
         }
     }
@@ -77,6 +80,10 @@ impl StoreUrl {
         Ok(match self {
             Self::Sqlite(path) => {
                 let store = SqliteStore::open(path, SqliteOptions::default()).with_context(|| format!("open {}", path.display()))?;
+                Arc::new(store)
+            }
+            Self::Jsonl(path) => {
+                let store = JsonlStore::open(path, JsonlOptions::default()).with_context(|| format!("open {}", path.display()))?;
                 Arc::new(store)
             }
             Self::Memory => Arc::new(MemoryStore::new()),

@@ -107,6 +107,8 @@ fn a_store_url_names_what_this_build_can_open() {
         assert_eq!(parsed(url), Ok(StoreUrl::Sqlite(path.into())));
         assert_eq!(parsed(url).unwrap().to_string(), url);
     }
+    assert_eq!(parsed("jsonl:./a"), Ok(StoreUrl::Jsonl("./a".into())));
+    assert_eq!(parsed("jsonl:./a").unwrap().to_string(), "jsonl:./a");
     assert_eq!(parsed("memory:"), Ok(StoreUrl::Memory));
     for (url, error) in [
         ("sqlite:", StoreUrlError::Path),
@@ -116,7 +118,8 @@ fn a_store_url_names_what_this_build_can_open() {
         ("memory:x", StoreUrlError::Rest),
         ("postgres://u:p@h/d", StoreUrlError::Postgres),
         ("postgresql://h/d", StoreUrlError::Postgres),
-        ("jsonl:x", StoreUrlError::Jsonl),
+        ("jsonl:", StoreUrlError::Path),
+        ("jsonl://x", StoreUrlError::Path),
         ("picofleet.db", StoreUrlError::Unknown),
         ("", StoreUrlError::Unknown),
     ] {

@@ -36,7 +36,10 @@ async fn what_is_wrong_is_told_with_its_line() {
         ("[storage]\n\nspeed = 3\n", "picofleet.toml:3: unknown field `speed`"),
         ("[storage\n", "picofleet.toml:1: "),
         ("[storage]\nurl = \"postgres://u:hunter2@db/x\"\n", "picofleet.toml:2: storage.url: this build cannot open PostgreSQL"),
-        ("[storage]\nurl = \"jsonl:sessions\"\n", "picofleet.toml:2: storage.url: this build cannot open JSONL"),
+        (
+            "[storage]\nurl = \"jsonl:\"\n",
+            "picofleet.toml:2: storage.url: sqlite: is followed by the path of a file, jsonl: by that of a directory",
+        ),
         ("[storage]\nurl = \"hunter2\"\n", "picofleet.toml:2: storage.url: no store has such a URL"),
         ("[defaults]\nthinking_level = \"hunter2\"\n", "picofleet.toml:2: an unknown word, expected one of `off`"),
         ("[defaults]\nmodel = \"a/m\"\n", "picofleet.toml:2: defaults.model: there is no provider"),

@@ -68,6 +68,17 @@ async fn memory_keeps_nothing() {
 }
 
 #[tokio::test]
+async fn a_directory_of_json_lines_keeps_a_session() {
+    let _runs = RUNS.read().await;
+    let mut place = Place::scripted(CALLS);
+    place.set("PICOFLEET_STORAGE__URL", "jsonl:sessions");
+    let id = session(&place.run(&["run", "hello"]).await.with(0));
+    assert!(place.read(&format!("sessions/{id}/main.jsonl")).contains("first answer"));
+    let more = place.run(&["run", "more", "--continue"]).await.with(0);
+    assert!(session(&more) == id && !place.path("picofleet.db").exists(), "{more}");
+}
+
+#[tokio::test]
 async fn tools_are_those_that_are_named() {
     let _runs = RUNS.read().await;
     let place = Place::scripted(CALLS);
