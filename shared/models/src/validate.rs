@@ -1,4 +1,4 @@
-//! Tool arguments against the JSON Schema of their tool (`facts/pi-ai.md` 7).
+//! Tool arguments against the JSON Schema of their tool.
 //!
 //! Models send arguments of nearly the right type. Three passes make them fit before they are checked: nulls of optional
 //! properties go, values convert to the type that the schema names, and what still does not fit is converted once more in
