@@ -1,4 +1,4 @@
-//! A model: what it can do, what it costs, how much it takes and gives (`facts/pi-ai.md` 1, 4).
+//! A model: what it can do, what it costs, how much it takes and gives.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! OpenAI-compatible chat completions (`openai-completions`; `facts/pi-ai.md` 10).
+//! OpenAI-compatible chat completions (`openai-completions`), as pi-ai speaks it.
 //!
 //! Not built: tools that are sampled by a grammar (they are sent as functions), and the headers of GitHub Copilot.
 

@@ -1,10 +1,10 @@
-//! The adapter for OpenAI Responses (`openai-responses`; `facts/pi-ai.md` 12).
+//! The adapter for OpenAI Responses (`openai-responses`), as pi-ai speaks it.
 //!
 //! Not built: tools that are sampled by a grammar; they are sent as functions.
 //!
 //! # Deferred answers
 //!
-//! pi-ai has none for this API (`facts/pi-ai.md` 9). Here they are background responses:
+//! pi-ai has none for this API. Here they are background responses:
 //!
 //! | ours | the API |
 //! | --- | --- |

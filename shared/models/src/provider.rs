@@ -1,4 +1,4 @@
-//! A request to a model and the stream of events that answers it (`facts/pi-ai.md` 1, 2, 9).
+//! A request to a model and the stream of events that answers it.
 
 mod event;
 mod partial;

@@ -1,4 +1,4 @@
-//! Tool arguments against the JSON Schema of their tool (`facts/pi-ai.md` 7).
+//! Tool arguments against the JSON Schema of their tool.
 //!
 //! Models send arguments of nearly the right type. Three passes make them fit before they are checked: nulls of optional
 //! properties go, values convert to the type that the schema names, and what still does not fit is converted once more in
@@ -27,8 +27,8 @@ use schema::Schema;
 /// Most schemas inside one another that are followed, references included.
 pub const DEPTH_MAX: u32 = 96;
 
-/// Most steps of one call: far above what real tools need, and about a second of work at most. A pair of a schema and a
-/// value is one, and a pattern takes more the longer its text is.
+/// Most steps of one call: far above what real tools need. A pair of a schema and a value is one, and a pattern takes more the
+/// larger it and its text are. The schema that costs most keeps a thread for seconds, not for minutes.
 pub const STEPS_MAX: u32 = 1_000_000;
 
 /// The arguments of a call do not fit its tool. The text is written for the model, which reads it in the tool's result.

@@ -1,4 +1,4 @@
-//! Tools as the API takes them (`facts/pi-ai.md` 11).
+//! Tools as the API takes them.
 
 use std::cell::Cell;
 

@@ -12,8 +12,9 @@ use regex::RegexBuilder;
 
 use translate::{Dialect, translate};
 
-/// Largest compiled pattern, in bytes.
-const SIZE_MAX: usize = 1 << 20;
+/// Sizes of a compiled pattern, in KiB. A pattern has the first one that it fits in; what is larger than the last is not
+/// compiled. `^\p{L}{1,64}$` needs 4 MiB, since each letter of Unicode is in it 64 times.
+const SIZES_KIB: [usize; 6] = [4, 16, 64, 256, 1024, 4096];
 
 /// How often a pattern that looks around may go back. Looking at each place of the longest text takes one of them each.
 const BACKTRACKS_MAX: usize = 10_000;
@@ -21,14 +22,15 @@ const BACKTRACKS_MAX: usize = 10_000;
 /// Longest text for a pattern that looks around, in bytes. It may look at all of the text from each place of it.
 const LOOKED_AT_MAX: usize = 8 << 10;
 
-/// Bytes that the linear engine matches at the price of one step.
-const BYTES_PER_STEP: usize = 16;
+/// What the linear engine does at the price of one step, in bytes of text times KiB of pattern. At its slowest, it needs time
+/// in proportion to both.
+const BYTE_KIB_PER_STEP: usize = 4;
 
-/// What a pattern that looks around costs in steps however short the text is.
-const STEPS_MIN_LOOKING: usize = 16;
+/// What a pattern that looks around costs in steps however short the text is: it may go back often all the same.
+const STEPS_MIN_LOOKING: usize = 64;
 
-/// Pairs of bytes that are looked at at the price of one step.
-const PAIRS_PER_STEP: usize = 256;
+/// What an engine that looks around does at the price of one step, in pairs of bytes of text times KiB of pattern.
+const PAIR_KIB_PER_STEP: usize = 4096;
 
 const LINEAR: Dialect = Dialect {
     boundary: r"(?-u:\b)",
@@ -67,7 +69,13 @@ impl fmt::Display for Undecided {
 
 /// A compiled pattern.
 #[derive(Debug)]
-pub(super) enum Pattern {
+pub(super) struct Pattern {
+    engine: Engine,
+    size_kib: usize,
+}
+
+#[derive(Debug)]
+enum Engine {
     Linear(regex::Regex),
     Looking(fancy_regex::Regex),
 }
@@ -75,32 +83,42 @@ pub(super) enum Pattern {
 impl Pattern {
     /// Compiles the text of a pattern.
     pub(super) fn new(pattern: &str) -> Result<Self, Undecided> {
-        if let Ok(regex) = RegexBuilder::new(&translate(pattern, &LINEAR)).size_limit(SIZE_MAX).build() {
-            return Ok(Self::Linear(regex));
+        let linear = translate(pattern, &LINEAR);
+        let sized = |compile: &dyn Fn(usize) -> Option<Engine>| {
+            SIZES_KIB.into_iter().find_map(|size_kib| Some(Self { engine: compile(size_kib << 10)?, size_kib }))
+        };
+        let compiled = sized(&|size| RegexBuilder::new(&linear).size_limit(size).build().ok().map(Engine::Linear));
+        if let Some(compiled) = compiled {
+            return Ok(compiled);
         }
         if !has_only_known_groups(pattern) {
             return Err(Undecided::Unknown);
         }
-        let mut builder = fancy_regex::RegexBuilder::new(&translate(pattern, &LOOKING));
-        builder.backtrack_limit(BACKTRACKS_MAX).delegate_size_limit(SIZE_MAX).delegate_dfa_size_limit(SIZE_MAX);
-        builder.build().map(Self::Looking).map_err(|_| Undecided::Unknown)
+        let looking = translate(pattern, &LOOKING);
+        let compiled = sized(&|size| {
+            let mut builder = fancy_regex::RegexBuilder::new(&looking);
+            builder.backtrack_limit(BACKTRACKS_MAX).delegate_size_limit(size).delegate_dfa_size_limit(size);
+            builder.build().ok().map(Engine::Looking)
+        });
+        compiled.ok_or(Undecided::Unknown)
     }
 
     /// True when it matches some part of a text.
     pub(super) fn matches(&self, text: &str) -> Result<bool, Undecided> {
-        match self {
-            Self::Linear(regex) => Ok(regex.is_match(text)),
-            Self::Looking(_) if text.len() > LOOKED_AT_MAX => Err(Undecided::TooLong),
-            Self::Looking(regex) => regex.is_match(text).map_err(|_| Undecided::TooHard),
+        match &self.engine {
+            Engine::Linear(regex) => Ok(regex.is_match(text)),
+            Engine::Looking(_) if text.len() > LOOKED_AT_MAX => Err(Undecided::TooLong),
+            Engine::Looking(regex) => regex.is_match(text).map_err(|_| Undecided::TooHard),
         }
     }
 
     /// The steps that a text costs.
     pub(super) fn steps(&self, text: &str) -> u32 {
-        let steps = match self {
-            Self::Linear(_) => 1 + text.len() / BYTES_PER_STEP,
-            Self::Looking(_) if text.len() > LOOKED_AT_MAX => 1,
-            Self::Looking(_) => STEPS_MIN_LOOKING + text.len().pow(2) / PAIRS_PER_STEP,
+        let length = text.len();
+        let steps = match &self.engine {
+            Engine::Linear(_) => 1 + length.saturating_mul(self.size_kib) / BYTE_KIB_PER_STEP,
+            Engine::Looking(_) if length > LOOKED_AT_MAX => 1,
+            Engine::Looking(_) => STEPS_MIN_LOOKING + length.pow(2) * self.size_kib / PAIR_KIB_PER_STEP,
         };
         u32::try_from(steps).unwrap_or(u32::MAX)
     }
@@ -163,11 +181,21 @@ mod tests {
             ("^{a}$", "{a}", true),
             ("^a$", "a\n", false),
         ] {
-            assert!(matches!(Pattern::new(pattern), Ok(Pattern::Linear(_))), "{pattern}");
+            assert!(matches!(Pattern::new(pattern), Ok(Pattern { engine: Engine::Linear(_), .. })), "{pattern}");
             assert_eq!(is_match(pattern, text), expected, "{pattern} {text:?}");
             // The other engine agrees: what stands before always matches.
             assert_eq!(is_match(&format!("(?:(?=)(?:{pattern}))"), text), expected, "{pattern} {text:?}");
         }
+    }
+
+    #[test]
+    fn large_patterns_cost_more() {
+        let steps = |pattern: &str, length: usize| Pattern::new(pattern).unwrap().steps(&"a".repeat(length));
+        assert_eq!(steps("^[a-z]+$", 100), 101);
+        assert_eq!(steps("(?:[ab]?){3000}c", 100), 1 + 100 * 256);
+        assert_eq!(steps(r"^\p{L}{1,64}$", 10), 1 + 10 * 1024);
+        assert!(Pattern::new(r"\p{L}{1,10000}").is_err());
+        assert_eq!((steps("(?=b)c", 0), steps("(?=b)c", 8192), steps("(?=b)c", 8193)), (64, 64 + 65_536, 1));
     }
 
     #[test]
@@ -189,7 +217,7 @@ mod tests {
             (r"^(?=\(?)[(?*]\(?\)$", "()", true),
             (r"^(?=\bé)", "é", false),
         ] {
-            assert!(matches!(Pattern::new(pattern), Ok(Pattern::Looking(_))), "{pattern}");
+            assert!(matches!(Pattern::new(pattern), Ok(Pattern { engine: Engine::Looking(_), .. })), "{pattern}");
             assert_eq!(is_match(pattern, text), expected, "{pattern} {text:?}");
         }
     }
