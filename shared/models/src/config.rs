@@ -1,4 +1,4 @@
-//! The `[providers]` and `[defaults]` parts of the configuration file (`design.md` 10): what they hold and whether it holds
+//! The `[providers]` and `[defaults]` parts of the configuration file: what they hold and whether it holds
 //! together. The file itself, its overrides and the other parts are the binary's.
 
 mod check;
