@@ -34,7 +34,8 @@ use crate::task::{LineTask, LineTasks};
 use crate::wire::{Answer, HoldId, Next, Refusal, Request, Route, Signal, WorkerId};
 
 pub use definitions::LineReport;
-pub use options::{Invocations, LineOptions};
+pub use inspect::inspect_quarantined;
+pub use options::{Invocations, LineOptions, Workers};
 pub use watch::{ConversationWatch, Followed};
 
 /// Takes what a line tells its application: failures that change no outcome.

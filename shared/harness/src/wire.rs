@@ -127,6 +127,9 @@ pub struct Beat {
     pub free: u32,
     /// It takes no more work, and hands over what it can.
     pub draining: bool,
+    /// The routes whose tasks it has the code for.
+    #[serde(default)]
+    pub routes: Vec<Route>,
 }
 
 /// Names an invocation.
@@ -467,12 +470,14 @@ pub enum HostCall {
         /// The submission.
         submission: SubmissionId,
     },
-    /// Ask a task to stop.
+    /// Ask a task to stop: `terminal`, `marked` once its run has joined, or `stopping` where it has not within the line's bound; then
+    /// [`HostCall::WaitStopped`] waits on.
     AbortTask {
         /// The task.
         task: TaskId,
     },
-    /// Stop what a conversation does.
+    /// Stop what a conversation does. Where it has not stopped within the line's bound the answer names the tasks that were marked; then
+    /// [`HostCall::WaitAborted`] waits on, without marking what came later.
     Abort {
         /// The conversation.
         conversation: ConversationId,
@@ -493,6 +498,22 @@ pub enum HostCall {
         /// How long, in milliseconds.
         timeout_ms: u64,
     },
+    /// Wait until the run of a task that was asked to stop has joined, or the time is over; whether it has.
+    WaitStopped {
+        /// The task.
+        task: TaskId,
+        /// How long, in milliseconds.
+        timeout_ms: u64,
+    },
+    /// Wait until a conversation is idle and the tasks that an abort of it marked are over, or the time is over; whether they are.
+    WaitAborted {
+        /// The conversation.
+        conversation: ConversationId,
+        /// The marked tasks.
+        tasks: Vec<TaskId>,
+        /// How long, in milliseconds.
+        timeout_ms: u64,
+    },
     /// Wait until a conversation, or all of the session, is idle, or the time is over; whether it is.
     WaitIdle {
         /// The conversation; all ownerless ones where it is absent.
@@ -500,8 +521,10 @@ pub enum HostCall {
         /// How long, in milliseconds.
         timeout_ms: u64,
     },
-    /// The live work, as an [`crate::inspection::Inspection`].
+    /// The live work, as an [`crate::inspection::Inspection`]. Of a quarantined session it shows what is stored.
     Inspect,
+    /// Lets a quarantined session be opened again: `retried` or `not_quarantined`. Answered without opening it.
+    RetrySession,
     /// A call that is done once, however often it is sent: its answer is stored under the key in the same commit and answered again
     /// (`protocol.md` 3). For calls that commit.
     Keyed {

@@ -69,6 +69,8 @@ pub struct Kit {
     pub worker: picofleet_worker::Options,
     /// Whether a session that opens goes on with its work by itself; as of the next start.
     pub resume: bool,
+    /// The longest that one call waits on the line; as of the next start.
+    pub wait: Duration,
     wire: Wire,
     store: Arc<dyn Store>,
     directory: Option<TempDir>,
@@ -110,8 +112,8 @@ impl Kit {
         let (stage, gate, registry) = (Stage::new(clock.clone()), Gate::new(), Registry::new());
         crate::tools::register(&registry, &gate);
         let tasks = LineTasks::of(&registry);
-        let (faults, worker, resume) = (Faults::default(), picofleet_worker::Options::default(), true);
-        Self { stage, gate, clock, registry, tasks, faults, worker, resume, wire, store, directory, session, engine: None }
+        let (faults, worker, resume, wait) = (Faults::default(), picofleet_worker::Options::default(), true, LineOptions::default().wait);
+        Self { stage, gate, clock, registry, tasks, faults, worker, resume, wait, wire, store, directory, session, engine: None }
     }
 
     /// Starts coordinator and worker. The session opens with the first call.
@@ -120,7 +122,7 @@ impl Kit {
         let options = Options {
             clock: self.clock.clone(),
             tasks: self.tasks.clone(),
-            line: LineOptions::of(&self.registry),
+            line: LineOptions { wait: self.wait, ..LineOptions::of(&self.registry) },
             sweep: Duration::from_millis(20),
             resume: self.resume,
         };
@@ -169,6 +171,12 @@ impl Kit {
     /// What carries messages to the session, for a test that stands in between.
     pub fn transport(&self) -> Arc<dyn Transport> {
         Arc::clone(&self.engine().transport)
+    }
+
+    /// Quarantines the session, as openings that kill their owner do. The kit must not run.
+    pub async fn quarantine(&self) {
+        assert!(self.engine.is_none(), "the kit runs");
+        self.store.set_quarantined(self.session, true).await.unwrap();
     }
 
     /// The session's id.

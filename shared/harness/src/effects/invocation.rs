@@ -313,6 +313,19 @@ impl Invocation {
         .await
     }
 
+    /// Aborts a conversation's foreground work and waits until it is over, without a slot: what stops may need one. Unlike the other waits
+    /// it goes on while the invocation itself is told to stop.
+    pub(crate) async fn abort(&self, conversation: ConversationId) -> Result<(), Fault> {
+        let abort = async {
+            let marked: Option<Vec<TaskId>> = self.host(HostCall::Abort { conversation, background: false }).await?;
+            let Some(tasks) = marked else { return Ok(()) };
+            let wait = HostCall::WaitAborted { conversation, tasks, timeout_ms: WAIT_MS };
+            while !self.host::<bool>(wait.clone()).await? {}
+            Ok(())
+        };
+        self.slot.idle(abort).await
+    }
+
     /// Sleeps until a time, without a slot.
     pub(crate) async fn sleep(&self, until: Millis) -> Result<(), Fault> {
         /// A manual clock is looked at again now and then; the system's clock may have been set.
@@ -358,7 +371,8 @@ impl Invocation {
             answer = repeated => answer,
         };
         match answer {
-            Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. }) => Err(Fault::Ended),
+            Ok(Answer::Refused(Refusal::AskAgain))
+            | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. } | CallError::Quarantined(_)) => Err(Fault::Ended),
             Ok(answer) => Ok(answer),
             Err(error) => Err(Fault::failed(&error)),
         }
