@@ -12,6 +12,7 @@ mod pulse;
 mod sections;
 mod slot;
 mod tool;
+mod watch;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use crate::tools::ExecutionEnv;
 use crate::wire::{Definition, Route};
 
 pub use hold::{CommitOptions, HoldError, HostCommit, commit};
+pub(crate) use hold::{Guard, Held, nothing_held};
 use owners::OwnerChains;
 
 pub use hook_api::HookApi;

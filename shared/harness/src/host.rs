@@ -6,6 +6,7 @@
 mod call;
 mod configuration;
 mod conversation;
+mod create;
 mod error;
 mod submission;
 mod work;

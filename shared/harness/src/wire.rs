@@ -1,6 +1,7 @@
 //! What workers, hosts and the line say to each other (`protocol.md` 3). Every message can be encoded; nothing in one is a pointer.
 
 mod hold;
+mod watch;
 
 use picofleet_session::storage::{Cursor, EntryQuery};
 use picofleet_session::{
@@ -15,6 +16,7 @@ use crate::step::Mode;
 use crate::submission::SubmissionDraft;
 
 pub use hold::{Begin, Begun, Finish, HoldId, ReadFailure, StoreAnswer, StoreRead, Written};
+pub use watch::{WatchCall, WatchChange, WatchFrame, WatchId, Watched};
 
 /// The random name of one run of a worker process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -231,6 +233,15 @@ pub enum Request {
         /// The hold.
         hold: HoldId,
     },
+    /// Watch a document. Not numbered: a repetition gets what was not taken yet.
+    Watch {
+        /// The watch.
+        watch: WatchId,
+        /// For which task, and by which invocation: it ends with it.
+        by: (TaskId, InvocationId),
+        /// What is asked.
+        call: Box<WatchCall>,
+    },
 }
 
 /// What an invocation says.
@@ -329,6 +340,8 @@ pub enum Answer {
     Begun(Box<Begun>),
     /// To a read of a held line.
     Stored(Box<StoreAnswer>),
+    /// To a call of a watch.
+    Watched(Watched),
 }
 
 /// A read of committed state.

@@ -90,7 +90,76 @@ pub struct Watch<T> {
     ty: PhantomData<fn() -> T>,
 }
 
+/// Brings the frames of a watch whose document is elsewhere: they are kept and folded as those of a commit here (section 9.2).
+pub struct WatchFeed {
+    channel: Arc<Channel>,
+}
+
+impl WatchFeed {
+    /// A later revision, with the operations from the one before.
+    pub fn push(&self, value: Json, ops: Arc<[Op]>, seq: Seq) {
+        let mut state = self.channel.lock();
+        if state.end.is_some() {
+            return;
+        }
+        state.newest = Some(value.clone());
+        self.channel.push(&mut state, RawFrame { value: Some(value), ops, seq });
+        drop(state);
+        self.channel.changed.notify_one();
+    }
+
+    /// The document is retired: the watch ends behind what was fed.
+    pub fn retire(&self, seq: Seq) {
+        let mut state = self.channel.lock();
+        if state.end.is_some() {
+            return;
+        }
+        state.newest = None;
+        state.retired = true;
+        self.channel.push(&mut state, RawFrame { value: None, ops: Arc::from([Op::Replace(Json::null())]), seq });
+        drop(state);
+        self.channel.changed.notify_one();
+    }
+
+    /// Ends the watch; what was fed and not taken is not delivered any more.
+    pub fn end(&self, end: WatchEnd) {
+        self.channel.end(end);
+    }
+
+    /// Waits until everything that was fed was taken; `false` once the watch has ended.
+    pub async fn wanted(&self) -> bool {
+        loop {
+            {
+                let state = self.channel.lock();
+                if state.end.is_some() {
+                    return false;
+                }
+                if state.pending.is_empty() && !state.retired {
+                    return true;
+                }
+            }
+            self.channel.taken.notified().await;
+        }
+    }
+
+    /// Waits until the watch has ended.
+    pub async fn ended(&self) {
+        while self.channel.lock().end.is_none() {
+            self.channel.taken.notified().await;
+        }
+    }
+}
+
 impl<T: DocValue> Watch<T> {
+    /// A watch that is fed from elsewhere, beginning with `value`.
+    #[must_use]
+    pub fn fed(kind: &'static str, document: DocumentId, value: Json) -> (Self, WatchFeed) {
+        let channel = Channel::new(document, true, Some(value.clone()), 0);
+        let feed = WatchFeed { channel: Arc::clone(&channel) };
+        let (observers, value) = (Arc::default(), Some(value));
+        (Self { channel, observers, cancel: Vec::new(), value, kind, ty: PhantomData }, feed)
+    }
+
     /// The revision at the acquisition; once frames were taken, the newest one that was.
     #[must_use]
     pub fn value(&self) -> Option<&Json> {
@@ -108,8 +177,14 @@ impl<T: DocValue> Watch<T> {
     /// Ends the watch once `token` is cancelled, also while nobody takes frames: from then on nothing is delivered or kept. It may be
     /// bound to several.
     #[must_use]
-    pub fn until(mut self, token: CancellationToken) -> Self {
-        self.channel.lock().cancel.push(token.clone());
+    pub fn until(self, token: CancellationToken) -> Self {
+        self.until_ends(token, WatchEnd::Cancelled)
+    }
+
+    /// [`Watch::until`] with another reason.
+    #[must_use]
+    pub fn until_ends(mut self, token: CancellationToken, end: WatchEnd) -> Self {
+        self.channel.lock().cancel.push((token.clone(), end));
         self.cancel.push(token);
         self
     }
@@ -239,6 +314,8 @@ struct Channel {
     keeps_frames: bool,
     state: Mutex<ChannelState>,
     changed: Notify,
+    /// The reader took everything, or the watch ended: for who feeds it.
+    taken: Notify,
 }
 
 struct ChannelState {
@@ -251,7 +328,7 @@ struct ChannelState {
     retired: bool,
     end: Option<WatchEnd>,
     /// Whoever looks at the state looks at these first, so that a cancellation counts from its time on.
-    cancel: Vec<CancellationToken>,
+    cancel: Vec<(CancellationToken, WatchEnd)>,
 }
 
 struct RawFrame {
@@ -269,14 +346,15 @@ enum Taken {
 impl Channel {
     fn new(document: DocumentId, keeps_frames: bool, newest: Option<Json>, version: u32) -> Arc<Self> {
         let state = ChannelState { newest, version, cursor: 0, pending: VecDeque::new(), retired: false, end: None, cancel: Vec::new() };
-        Arc::new(Self { document, keeps_frames, state: Mutex::new(state), changed: Notify::new() })
+        Arc::new(Self { document, keeps_frames, state: Mutex::new(state), changed: Notify::new(), taken: Notify::new() })
     }
 
     /// The state as it is now: after a cancellation the end.
     fn lock(&self) -> MutexGuard<'_, ChannelState> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.end.is_none() && state.cancel.iter().any(CancellationToken::is_cancelled) {
-            state.end = Some(WatchEnd::Cancelled);
+        let cancelled = state.cancel.iter().find(|(token, _)| token.is_cancelled()).map(|(_, end)| end.clone());
+        if let (None, Some(end)) = (&state.end, cancelled) {
+            state.end = Some(end);
             state.pending.clear();
         }
         state
@@ -288,9 +366,15 @@ impl Channel {
             return Taken::Ended;
         }
         match state.pending.pop_front() {
-            Some(frame) => Taken::Frame(frame),
+            Some(frame) => {
+                if state.pending.is_empty() {
+                    self.taken.notify_one();
+                }
+                Taken::Frame(frame)
+            }
             None if state.retired => {
                 state.end = Some(WatchEnd::Retired);
+                self.taken.notify_one();
                 Taken::Ended
             }
             None => Taken::Nothing,
@@ -304,6 +388,7 @@ impl Channel {
         let end = state.end.get_or_insert(end).clone();
         drop(state);
         self.changed.notify_one();
+        self.taken.notify_one();
         end
     }
 

@@ -81,7 +81,12 @@ impl Caller {
     }
 
     async fn done(&self, call: HostCall) -> Result<Answer, HostError> {
-        match self.send(Request::Host(Box::new(call))).await {
+        self.request(Request::Host(Box::new(call))).await
+    }
+
+    /// The answer to a message that may be sent again.
+    pub(super) async fn request(&self, request: Request) -> Result<Answer, HostError> {
+        match self.send(request).await {
             Sent::Answer(answer) => Ok(answer),
             Sent::Quarantined => Err(HostError::Quarantined(self.session)),
             Sent::Unavailable(why) => Err(HostError::Unavailable(why)),
@@ -120,7 +125,7 @@ impl Caller {
 }
 
 /// An answer that holds no value.
-enum Unanswered {
+pub(super) enum Unanswered {
     Failure(HostFailure),
     Error(HostError),
 }
@@ -134,7 +139,8 @@ impl From<Unanswered> for HostError {
     }
 }
 
-fn value<T: DeserializeOwned>(answer: Answer) -> Result<T, Unanswered> {
+/// The value of an answer.
+pub(super) fn value<T: DeserializeOwned>(answer: Answer) -> Result<T, Unanswered> {
     let value = match answer {
         Answer::Value(value) => value,
         Answer::Done => Json::null(),

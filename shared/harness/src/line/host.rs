@@ -1,7 +1,7 @@
 //! Calls of a host and reads of committed state (section 2.2).
 
-mod conversations;
-mod keyed;
+pub(super) mod conversations;
+pub(super) mod keyed;
 mod reads;
 
 use std::time::Duration;

@@ -13,11 +13,11 @@ use crate::step::Mode;
 use crate::wire::Answer;
 
 /// One look: whether the wait is over, and what was found.
-type Look<'a, T> = BoxFuture<'a, Result<(bool, T), LineError>>;
+pub(super) type Look<'a, T> = BoxFuture<'a, Result<(bool, T), LineError>>;
 
 impl SessionLine {
     /// Looks after every commit until `look` finds something or the time is over; what it found last.
-    async fn until<'a, T>(&'a self, timeout: Duration, look: impl Fn() -> Look<'a, T> + Send) -> Result<(bool, T), LineError> {
+    pub(super) async fn until<'a, T>(&'a self, timeout: Duration, look: impl Fn() -> Look<'a, T> + Send) -> Result<(bool, T), LineError> {
         let deadline = Instant::now() + timeout.min(self.inner.options.wait);
         let changed = self.changed();
         loop {

@@ -9,6 +9,7 @@ mod crash;
 mod generation;
 mod host_waits;
 mod inbox;
+mod init;
 mod inspection;
 mod kill_matrix;
 mod opening;
@@ -18,6 +19,7 @@ mod subagents;
 mod tasks;
 mod tools;
 mod usage;
+mod watches;
 
 use picofleet_session::{InputState, SubmissionRecord, SubmissionState, WriteState};
 
