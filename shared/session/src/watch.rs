@@ -1,5 +1,7 @@
 //! Watches and states of documents (sections 9.1 and 9.2). Commits hand frames over and never wait for who reads them.
 
+mod feed;
+
 use std::collections::{HashMap, VecDeque};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::definition::typed;
 use crate::{DefinitionError, DocValue, DocumentId, Seq};
+
+pub use feed::WatchFeed;
 
 /// How many frames a watch keeps for a slow reader; one more folds all of them into a root replacement (section 9.2).
 pub const WATCH_FRAMES_MAX: usize = 100;
@@ -90,76 +94,7 @@ pub struct Watch<T> {
     ty: PhantomData<fn() -> T>,
 }
 
-/// Brings the frames of a watch whose document is elsewhere: they are kept and folded as those of a commit here (section 9.2).
-pub struct WatchFeed {
-    channel: Arc<Channel>,
-}
-
-impl WatchFeed {
-    /// A later revision, with the operations from the one before.
-    pub fn push(&self, value: Json, ops: Arc<[Op]>, seq: Seq) {
-        let mut state = self.channel.lock();
-        if state.end.is_some() {
-            return;
-        }
-        state.newest = Some(value.clone());
-        self.channel.push(&mut state, RawFrame { value: Some(value), ops, seq });
-        drop(state);
-        self.channel.changed.notify_one();
-    }
-
-    /// The document is retired: the watch ends behind what was fed.
-    pub fn retire(&self, seq: Seq) {
-        let mut state = self.channel.lock();
-        if state.end.is_some() {
-            return;
-        }
-        state.newest = None;
-        state.retired = true;
-        self.channel.push(&mut state, RawFrame { value: None, ops: Arc::from([Op::Replace(Json::null())]), seq });
-        drop(state);
-        self.channel.changed.notify_one();
-    }
-
-    /// Ends the watch; what was fed and not taken is not delivered any more.
-    pub fn end(&self, end: WatchEnd) {
-        self.channel.end(end);
-    }
-
-    /// Waits until everything that was fed was taken; `false` once the watch has ended.
-    pub async fn wanted(&self) -> bool {
-        loop {
-            {
-                let state = self.channel.lock();
-                if state.end.is_some() {
-                    return false;
-                }
-                if state.pending.is_empty() && !state.retired {
-                    return true;
-                }
-            }
-            self.channel.taken.notified().await;
-        }
-    }
-
-    /// Waits until the watch has ended.
-    pub async fn ended(&self) {
-        while self.channel.lock().end.is_none() {
-            self.channel.taken.notified().await;
-        }
-    }
-}
-
 impl<T: DocValue> Watch<T> {
-    /// A watch that is fed from elsewhere, beginning with `value`.
-    #[must_use]
-    pub fn fed(kind: &'static str, document: DocumentId, value: Json) -> (Self, WatchFeed) {
-        let channel = Channel::new(document, true, Some(value.clone()), 0);
-        let feed = WatchFeed { channel: Arc::clone(&channel) };
-        let (observers, value) = (Arc::default(), Some(value));
-        (Self { channel, observers, cancel: Vec::new(), value, kind, ty: PhantomData }, feed)
-    }
-
     /// The revision at the acquisition; once frames were taken, the newest one that was.
     #[must_use]
     pub fn value(&self) -> Option<&Json> {

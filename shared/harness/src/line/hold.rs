@@ -161,7 +161,7 @@ impl SessionLine {
     }
 
     async fn run_hold(&self, id: HoldId, begin: Begin, mut ends: Ends, done: watch::Sender<Option<Answer>>) {
-        let (by, makes) = (begin.by, begin.make.is_some());
+        let (by, makes) = (begin.by, begin.by.is_none() && begin.make.is_some());
         let forget = Forget { line: self.clone(), id };
         let result = self.hold(id, begin, &mut ends).await;
         let begun = ends.begun.borrow().is_some();

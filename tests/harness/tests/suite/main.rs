@@ -1,6 +1,7 @@
 //! Scenarios of the harness.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
+mod anchors;
 mod background;
 mod calls;
 mod configuration;
