@@ -54,7 +54,7 @@ struct Feeder {
 impl Feeder {
     async fn run(mut self) {
         let over = self.invocation.over().clone();
-        while self.feed.wanted().await {
+        while self.wanted().await {
             let document = self.stored.record.create.id;
             let next = self.invocation.watching(self.id, WatchCall::Next { document, seen: self.seen, timeout_ms: WAIT_MS });
             let answer = tokio::select! {
@@ -71,11 +71,24 @@ impl Feeder {
                 }
             };
             if let Err(end) = frames.into_iter().try_for_each(|frame| self.take(frame)) {
+                // What came before is delivered still.
+                self.wanted().await;
                 self.feed.end(end);
             }
         }
-        // Best effort: what the line keeps of it ends with the invocation.
-        let _ = self.invocation.transport().call(self.invocation.session(), self.invocation.watching(self.id, WatchCall::Stop)).await;
+        if !over.is_cancelled() {
+            // Best effort: what the line keeps of it ends with the invocation.
+            let _ = self.invocation.transport().call(self.invocation.session(), self.invocation.watching(self.id, WatchCall::Stop)).await;
+        }
+    }
+
+    /// Waits until the reader has taken everything; `false` once the watch or the invocation is over.
+    async fn wanted(&self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.invocation.over().cancelled() => false,
+            wanted = self.feed.wanted() => wanted,
+        }
     }
 
     /// Hands a frame on as the token sees it.

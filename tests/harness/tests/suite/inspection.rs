@@ -82,9 +82,16 @@ scenario!(an_abort_without_a_worker_shows_it_too, async |kit| {
 
 scenario!(a_task_that_waits_or_is_blocked_otherwise_shows_that, async |kit| {
     let a = kit.busy("a").await;
-    let tasks = kit.harness().inspect().await.unwrap().tasks;
-    let views: Vec<_> = tasks.iter().map(|task| (task.record.kind.as_str(), &task.state)).collect();
-    assert!(matches!(views[..], [("pi.generation", TaskView::Waiting { .. }), ("pi.tool", TaskView::Running)]), "{views:?}");
+    let views = async || {
+        let tasks = kit.harness().inspect().await.unwrap().tasks;
+        tasks.into_iter().map(|task| (task.record.kind, task.state)).collect::<Vec<_>>()
+    };
+    kit.until("the wait for the call", async || {
+        let views = views().await;
+        assert!(views.iter().all(|(_, view)| !matches!(view, TaskView::Blocked { .. })), "{views:?}");
+        matches!(&views[..], [(_, TaskView::Waiting { on }), (tool, TaskView::Running)] if on.len() == 1 && tool == "pi.tool")
+    })
+    .await;
     kit.stage.give(Reply::text("x"));
     kit.gate.open();
     kit.settled(&a).await;

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use picofleet_harness::effects::Fault;
 use picofleet_harness::kind::{Next, NoDecision, Outcome, Running, TaskKind};
 use picofleet_harness::runtime::TaskRuntime;
-use picofleet_harness_tests::{Backing, Kit, Wire, scenario};
+use picofleet_harness::tools::ToolResult;
+use picofleet_harness_tests::{Backing, Closure, Kit, Reply, Wire, scenario};
 use picofleet_session::{
-    ConversationId, Current, DocDefinition, DocToken, Frame, InSession, Json, Latest, Op, ROOT_CONVERSATION_ID, TaskId, Watch, WatchEnd,
-    apply, every,
+    ConversationId, Current, DocDefinition, DocToken, Frame, InSession, Json, Latest, MigrateError, Op, ROOT_CONVERSATION_ID,
+    SubmissionStatus, TaskId, Watch, WatchEnd, apply, every,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -21,6 +22,22 @@ struct Count {
 
 static COUNT: DocToken<Count, Latest<Current>> = DocToken::new("app.count", 1, definition);
 static ABSENT: DocToken<Count, InSession> = DocToken::new("app.absent", 1, definition);
+
+/// The same document in a later version of the application.
+#[derive(Serialize, Deserialize)]
+struct Doubled {
+    n: u32,
+    twice: u32,
+}
+
+static DOUBLED: DocToken<Doubled, Latest<Current>> = DocToken::new("app.count", 2, || DocDefinition {
+    initial: || Doubled { n: 0, twice: 0 },
+    migrate: Some(|value, _| {
+        let n = value.get("n").and_then(Json::as_i64).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| MigrateError("no n".to_owned()))?;
+        Ok(Doubled { n, twice: 2 * n })
+    }),
+    checkpoint_when: every::<8>,
+});
 
 fn definition() -> DocDefinition<Count> {
     DocDefinition { initial: Count::default, migrate: None, checkpoint_when: every::<8> }
@@ -219,6 +236,60 @@ scenario!(a_slow_reader_gets_one_frame_for_many_commits, async |kit| {
     assert!(matches!(&next(&mut watch).await.unwrap().ops[..], [Op::Set(..)]), "exact frames follow");
     watcher.0.go.add_permits(1);
     kit.harness().wait_for_task(id).await.unwrap();
+});
+
+scenario!(a_watch_shows_its_tokens_version, async |kit| {
+    let watcher = Watcher::new();
+    let (id, mut old) = watcher.watching(&mut kit).await;
+    let root = kit.root().await;
+    count(&kit, 1).await;
+    let mut watch = watcher.runtime().watch_doc(&DOUBLED, root.id()).await.unwrap().unwrap();
+    assert_eq!(watch.read().unwrap().unwrap().twice, 2);
+    // Operations on the old version are no operations on the new one.
+    count(&kit, 2).await;
+    let frame = watch.next().await.unwrap();
+    assert!(matches!(&frame.ops[..], [Op::Replace(value)] if Some(value) == frame.value.as_ref()), "{:?}", frame.ops);
+    assert_eq!(frame.read().unwrap().unwrap().twice, 4);
+    // The stored value is brought up, which changes nothing of what this watch has; then it is changed.
+    root.commit(async |tx| Ok::<_, Boxed>(tx.doc(&DOUBLED, root.id()).await.map(|_| ())?)).await.unwrap();
+    let edit = root.commit(async |tx| Ok::<_, Boxed>(tx.doc(&DOUBLED, root.id()).await?.edit(|value| value.n = 3)?));
+    edit.await.unwrap();
+    let frame = watch.next().await.unwrap();
+    assert!(matches!(&frame.ops[..], [Op::Set(..)]), "{:?}", frame.ops);
+    assert_eq!(frame.read().unwrap().unwrap().n, 3);
+    // A token that is too old for what is stored now ends its watch.
+    let seen = [next(&mut old).await.unwrap(), next(&mut old).await.unwrap()].map(|frame| frame.read().unwrap().unwrap().n);
+    assert_eq!(seen, [1, 2]);
+    assert_eq!(reason(&mut old).await, "listener_error");
+    watcher.0.go.add_permits(1);
+    kit.harness().wait_for_task(id).await.unwrap();
+});
+
+scenario!(a_tool_watches_what_its_conversation_counts, async |kit| {
+    let begun = Arc::new(Semaphore::new(0));
+    let says = Arc::clone(&begun);
+    let tool = Closure::new("watch", move |_, api| {
+        let says = Arc::clone(&says);
+        async move {
+            let mut watch = api.watch_doc(&COUNT, api.conversation_id()).await?.unwrap();
+            says.add_permits(1);
+            while watch.read().unwrap().unwrap().n < 3 {
+                watch.next().await.unwrap();
+            }
+            Ok(ToolResult::text("three"))
+        }
+    });
+    kit.registry.tool(tool).unwrap();
+    kit.root().await.set_active_tools(["watch"]).await.unwrap();
+    count(&kit, 0).await;
+    kit.stage.give(Reply::call("c1", "watch", "{}"));
+    kit.stage.give(Reply::text("done"));
+    let go = kit.say("go").await;
+    begun.acquire().await.unwrap().forget();
+    for n in 1..=3 {
+        count(&kit, n).await;
+    }
+    assert_eq!(kit.settled(&go).await.status(), SubmissionStatus::Done);
 });
 
 scenario!(an_invocation_has_so_many_watches_and_no_more, async |kit| {
