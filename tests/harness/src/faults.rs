@@ -19,6 +19,8 @@ pub struct Faults {
 #[derive(Default)]
 struct State {
     cut: AtomicBool,
+    /// Where messages go instead.
+    elsewhere: Mutex<Option<Arc<dyn Transport>>>,
     lose: Mutex<Option<Pick>>,
     seen: Mutex<Vec<Request>>,
 }
@@ -34,6 +36,11 @@ impl Faults {
         self.state.cut.store(false, Ordering::SeqCst);
     }
 
+    /// Messages of the worker go there from now on.
+    pub(crate) fn lead_to(&self, transport: Arc<dyn Transport>) {
+        *self.state.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = Some(transport);
+    }
+
     /// Loses the answer of the next message that is picked.
     pub fn lose_answer(&self, pick: impl Fn(&Request) -> bool + Send + Sync + 'static) {
         *self.state.lose.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(pick));
@@ -45,6 +52,7 @@ impl Faults {
     }
 
     pub(crate) fn between(&self, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
+        *self.state.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Arc::new(Faulty { faults: self.clone(), inner })
     }
 
@@ -67,6 +75,13 @@ struct Faulty {
     inner: Arc<dyn Transport>,
 }
 
+impl Faulty {
+    fn inner(&self) -> Arc<dyn Transport> {
+        let elsewhere = self.faults.state.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        elsewhere.as_ref().map_or_else(|| Arc::clone(&self.inner), Arc::clone)
+    }
+}
+
 impl Transport for Faulty {
     fn call(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
@@ -75,7 +90,7 @@ impl Transport for Faulty {
             }
             self.faults.state.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
             let loses = self.faults.loses(&request);
-            let answer = self.inner.call(session, request).await;
+            let answer = self.inner().call(session, request).await;
             // What was under way when the line was cut has no answer either.
             if loses || self.faults.is_cut() { Err(CallError::NoAnswer(session)) } else { answer }
         })
@@ -86,7 +101,7 @@ impl Transport for Faulty {
             if self.faults.is_cut() {
                 return Err(CallError::Beat { why: "cut off".to_owned() });
             }
-            self.inner.beat(beat).await
+            self.inner().beat(beat).await
         })
     }
 }

@@ -7,17 +7,18 @@ use picofleet_coordinator::{Coordinator, Options};
 use picofleet_fleet::Local;
 use picofleet_harness::config::ConfigPatch;
 use picofleet_harness::effects::Services;
-use picofleet_harness::host::{Conversation, Harness, Submission};
+use picofleet_harness::host::{Conversation, ConversationOptions, Harness, Submission};
 use picofleet_harness::kind::{TaskKind, TaskOptions, TxTasks as _};
-use picofleet_harness::line::ConversationWatch;
-use picofleet_harness::line::LineOptions;
+use picofleet_harness::line::{ConversationWatch, Invocations, LineOptions};
 use picofleet_harness::registry::Registry;
 use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Answer, Request};
 use picofleet_session::storage::{SessionCreate, Store};
-use picofleet_session::{Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, SessionId, SubmissionRecord, TaskId};
+use picofleet_session::{
+    Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, Session, SessionId, SessionOptions, SubmissionRecord, TaskId,
+};
 use picofleet_storage::memory::MemoryStore;
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use picofleet_worker::Worker;
@@ -69,6 +70,8 @@ pub struct Kit {
     pub worker: picofleet_worker::Options,
     /// Whether a session that opens goes on with its work by itself; as of the next start.
     pub resume: bool,
+    /// The longest that one call waits on the line; as of the next start.
+    pub wait: Duration,
     wire: Wire,
     store: Arc<dyn Store>,
     directory: Option<TempDir>,
@@ -81,6 +84,8 @@ struct Engine {
     transport: Arc<dyn Transport>,
     worker: JoinHandle<()>,
     stop: CancellationToken,
+    /// Coordinators that lost the session. What they send reaches the worker, so that they go with it.
+    earlier: Vec<Coordinator>,
 }
 
 impl Kit {
@@ -110,8 +115,8 @@ impl Kit {
         let (stage, gate, registry) = (Stage::new(clock.clone()), Gate::new(), Registry::new());
         crate::tools::register(&registry, &gate);
         let tasks = LineTasks::of(&registry);
-        let (faults, worker, resume) = (Faults::default(), picofleet_worker::Options::default(), true);
-        Self { stage, gate, clock, registry, tasks, faults, worker, resume, wire, store, directory, session, engine: None }
+        let (faults, worker, resume, wait) = (Faults::default(), picofleet_worker::Options::default(), true, LineOptions::default().wait);
+        Self { stage, gate, clock, registry, tasks, faults, worker, resume, wait, wire, store, directory, session, engine: None }
     }
 
     /// Starts coordinator and worker. The session opens with the first call.
@@ -120,21 +125,52 @@ impl Kit {
         let options = Options {
             clock: self.clock.clone(),
             tasks: self.tasks.clone(),
-            line: LineOptions::of(&self.registry),
+            line: LineOptions { wait: self.wait, ..LineOptions::of(&self.registry) },
             sweep: Duration::from_millis(20),
             resume: self.resume,
         };
         let (coordinator, outgoing) = Coordinator::new(Arc::clone(&self.store), options);
-        let server = Arc::new(coordinator.clone());
-        let transport: Arc<dyn Transport> = match self.wire {
-            Wire::Plain => Arc::new(Local::plain(server)),
-            Wire::Encoded => Arc::new(Local::encoded(server)),
-        };
+        let transport = self.between(coordinator.clone());
         let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone())).with_clock(self.clock.clone());
         let stop = CancellationToken::new();
         let worker = Worker::new(self.faults.between(Arc::clone(&transport)), services, self.worker.clone());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
-        self.engine = Some(Engine { coordinator, transport, worker, stop });
+        self.engine = Some(Engine { coordinator, transport, worker, stop, earlier: Vec::new() });
+    }
+
+    /// Another coordinator takes the session over, and the messages of worker and hosts go to it. It counts the invocations of the worker
+    /// as alive, and sends the worker nothing.
+    pub async fn take_over(&mut self) {
+        let options = Options {
+            clock: self.clock.clone(),
+            tasks: self.tasks.clone(),
+            line: LineOptions { wait: self.wait, invocations: Invocations::Live, ..LineOptions::of(&self.registry) },
+            sweep: Duration::from_millis(20),
+            resume: self.resume,
+        };
+        let (coordinator, _) = Coordinator::new(Arc::clone(&self.store), options);
+        let transport = self.between(coordinator.clone());
+        coordinator.open(self.session).await.unwrap();
+        self.faults.lead_to(Arc::clone(&transport));
+        let engine = self.engine.as_mut().expect("the kit runs");
+        let lost = std::mem::replace(&mut engine.transport, transport);
+        engine.earlier.push(std::mem::replace(&mut engine.coordinator, coordinator));
+        // The earlier one hears of it with the first commit that is refused.
+        let refused = Harness::connect(lost, self.session).create_conversation(ConversationOptions::ownerless()).await;
+        assert!(refused.is_err(), "the earlier owner has lost the session");
+    }
+
+    /// Somebody else opens the session, whom nobody here can reach.
+    pub async fn lose(&self) {
+        Session::open(&*self.store, self.session, SessionOptions::default()).await.unwrap();
+    }
+
+    fn between(&self, coordinator: Coordinator) -> Arc<dyn Transport> {
+        let server = Arc::new(coordinator);
+        match self.wire {
+            Wire::Plain => Arc::new(Local::plain(server)),
+            Wire::Encoded => Arc::new(Local::encoded(server)),
+        }
     }
 
     fn engine(&self) -> &Engine {
@@ -147,6 +183,7 @@ impl Kit {
             engine.stop.cancel();
             engine.worker.await.unwrap();
             engine.coordinator.close().await;
+            drop(engine.earlier);
         }
     }
 
@@ -169,6 +206,12 @@ impl Kit {
     /// What carries messages to the session, for a test that stands in between.
     pub fn transport(&self) -> Arc<dyn Transport> {
         Arc::clone(&self.engine().transport)
+    }
+
+    /// Quarantines the session, as openings that kill their owner do. The kit must not run.
+    pub async fn quarantine(&self) {
+        assert!(self.engine.is_none(), "the kit runs");
+        self.store.set_quarantined(self.session, true).await.unwrap();
     }
 
     /// The session's id.

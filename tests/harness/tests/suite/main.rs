@@ -1,13 +1,17 @@
 //! Scenarios of the harness.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
+mod anchors;
 mod background;
 mod calls;
 mod configuration;
 mod conversations;
 mod crash;
 mod generation;
+mod host_waits;
 mod inbox;
+mod init;
+mod inspection;
 mod kill_matrix;
 mod opening;
 mod outage;
@@ -17,6 +21,7 @@ mod subagents;
 mod tasks;
 mod tools;
 mod usage;
+mod watches;
 mod withdrawn;
 
 use picofleet_session::{InputState, SubmissionRecord, SubmissionState, WriteState};
