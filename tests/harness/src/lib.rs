@@ -8,15 +8,19 @@ pub mod child;
 mod faults;
 mod kit;
 mod looks;
+mod owner;
 mod stage;
 mod subagent;
+mod tap;
 mod tools;
 
 pub use faults::Faults;
 pub use kit::{Backing, Kit, Wire};
 pub use looks::{last_code, text};
+pub use owner::{ABORTED, Act, At, Owner, failed, status};
 pub use stage::{Asked, Reply, Stage};
 pub use subagent::Subagent;
+pub use tap::{InFlight, Tap, tasks};
 pub use tools::{Closure, Gate};
 
 /// One scenario as four tests: on memory and SQLite, over the plain and the encoded transport.

@@ -3,15 +3,21 @@
 
 mod background;
 mod calls;
+mod cascade;
+mod completing;
 mod configuration;
 mod conversations;
 mod crash;
+mod crash_left;
+mod fail_fast;
 mod generation;
 mod inbox;
 mod kill_matrix;
 mod opening;
 mod outage;
+mod ownership;
 mod prompt;
+mod queueing;
 mod subagents;
 mod tasks;
 mod tools;

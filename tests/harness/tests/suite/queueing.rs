@@ -1,0 +1,135 @@
+//! Calls that wait for the line of their session, and closures that it does not wait for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use picofleet_harness::config::ConfigPatch;
+use picofleet_harness::effects::Fault;
+use picofleet_harness::inspection::TaskView;
+use picofleet_harness::kind::{Next, Running, TaskOptions};
+use picofleet_harness::line::RESTART_LIMIT;
+use picofleet_harness::submission::SubmissionDraft;
+use picofleet_harness::tool::Replay;
+use picofleet_harness::tools::ToolResult;
+use picofleet_harness::wire::{HostCall, Request};
+use picofleet_harness_tests::{Act, Closure, Kit, Owner, Reply, last_code, scenario, status};
+use picofleet_session::{EntryDraft, Json, SubmissionStatus};
+use tokio::sync::Notify;
+
+async fn offer(kit: &Kit, tool: Closure) {
+    let name = tool.spec.name.clone();
+    kit.registry.tool(tool).unwrap();
+    kit.root().await.update(ConfigPatch { active_tools: Some(vec![name.clone()]), ..ConfigPatch::default() }).await.unwrap();
+    kit.stage.give(Reply::call("c1", &name, "{}"));
+    kit.stage.give(Reply::text("done"));
+}
+
+/// Holds the line of the session until it is let go.
+async fn hold(kit: &Kit) -> (Arc<Notify>, tokio::task::JoinHandle<()>) {
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (says, waits, root) = (Arc::clone(&begun), Arc::clone(&go), kit.root().await);
+    let held = tokio::spawn(async move {
+        let closure = async |tx: &picofleet_session::Tx| {
+            says.notify_one();
+            waits.notified().await;
+            tx.append_entry(picofleet_session::ROOT_CONVERSATION_ID, EntryDraft::new("held")).await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+        };
+        root.commit(closure).await.unwrap();
+    });
+    begun.notified().await;
+    (go, held)
+}
+
+scenario!(a_tool_that_waits_for_the_line_and_shows_something_stands_in_nobodys_way, async |kit| {
+    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (says, waits) = (Arc::clone(&begun), Arc::clone(&go));
+    let tool = Closure::new("shows", move |_, api| {
+        let (says, waits) = (Arc::clone(&says), Arc::clone(&waits));
+        async move {
+            says.notify_one();
+            waits.notified().await;
+            let _shown = api.details(Json::object([("n", 1)]))?;
+            let conversation = api.conversation(api.conversation_id()).await?.unwrap();
+            conversation.submit(SubmissionDraft::input("next")).await?;
+            Ok(ToolResult::text("shown"))
+        }
+    });
+    offer(&kit, tool).await;
+    kit.stage.give(Reply::text("more"));
+    let run = kit.say("go").await;
+    begun.notified().await;
+    let (line, held) = hold(&kit).await;
+    go.notify_one();
+    let submits = |request: &Request| matches!(request, Request::Host(call) if matches!(**call, HostCall::Submit { .. }));
+    let shows = |request: &Request| matches!(request, Request::Progress { .. });
+    kit.until("both calls", async || kit.faults.seen().iter().any(submits) && kit.faults.seen().iter().any(shows)).await;
+    line.notify_one();
+    held.await.unwrap();
+    assert_eq!(kit.settled(&run).await.status(), SubmissionStatus::Done);
+    kit.root().await.wait_for_idle().await.unwrap();
+    assert_eq!(kit.said().await.last().map(String::as_str), Some("pi.assistant:more"));
+});
+
+scenario!(a_call_whose_closure_is_too_late_runs_again_and_says_nothing_else, async |kit| {
+    kit.stop().await;
+    kit.hold = Duration::from_millis(20);
+    kit.start();
+    let first = Arc::new(AtomicBool::new(true));
+    let mut tool = Closure::new("late", move |_, api| {
+        let first = Arc::clone(&first);
+        async move {
+            let late = first.swap(false, Ordering::SeqCst);
+            api.commit(async |tx| {
+                if late {
+                    // Until the line does not wait any longer.
+                    std::future::pending::<()>().await;
+                }
+                tx.append_entry(picofleet_session::ROOT_CONVERSATION_ID, EntryDraft::new("note")).await?;
+                Ok::<_, Fault>(())
+            })
+            .await?;
+            Ok(ToolResult::text("in time"))
+        }
+    });
+    tool.spec.replay = Replay::Safe;
+    offer(&kit, tool).await;
+    let run = kit.say("go").await;
+    assert_eq!(kit.settled(&run).await.status(), SubmissionStatus::Done);
+    let entries = kit.entries(&kit.root().await).await;
+    assert_eq!(entries.iter().filter(|entry| entry.kind == "note").count(), 1);
+    let results: Vec<_> = entries.iter().filter(|entry| entry.kind == "pi.tool-result").map(last_code).collect();
+    assert_eq!(results, [""], "not an error of the tool");
+});
+
+scenario!(a_worker_that_stops_faults_no_task_whose_handler_obeys, async |kit| {
+    let owner = kit.owner().await;
+    let task = kit.add("t", TaskOptions::top_level()).await;
+    kit.ran(&owner, &["t:0"]).await;
+    kit.stop().await;
+    assert_eq!(status(&kit.stored(task.erase()).await), "pending");
+    kit.start();
+    kit.harness().resume().await.unwrap();
+    kit.until("the phase again", async || owner.log() == ["t:0", "t:0"]).await;
+    assert_eq!(kit.task(task.erase()).await.restarts, 0);
+});
+
+scenario!(a_task_whose_closures_are_always_too_late_is_parked, async |kit| {
+    let owner = kit.owner().await;
+    kit.stop().await;
+    kit.hold = Duration::from_millis(20);
+    kit.start();
+    let task = kit.add("t", TaskOptions::top_level()).await;
+    for _ in 0..=RESTART_LIMIT {
+        let late = async |_: &picofleet_session::Tx, _: &Running<Owner>| {
+            std::future::pending::<()>().await;
+            Ok::<_, Fault>(Next::Stay)
+        };
+        owner.tell("t", Act::new(move |_, runtime| Box::pin(async move { runtime.commit(late).await })));
+    }
+    kit.harness().resume().await.unwrap();
+    let parked = TaskView::Blocked { reason: "restart_limit".to_owned(), error: None };
+    kit.until("the end of its restarts", async || kit.harness().inspect().await.unwrap().tasks[0].state == parked).await;
+    assert_eq!((owner.log().len(), kit.task(task.erase()).await.restarts), (5, RESTART_LIMIT));
+});
