@@ -182,6 +182,11 @@ impl Kit {
         self.start();
     }
 
+    /// Another session of the store, empty.
+    pub async fn other_session(&self) -> SessionId {
+        self.store.create(SessionCreate::new(START)).await.unwrap().session.id
+    }
+
     /// A task as it is stored, also where nothing runs.
     pub async fn stored(&self, id: TaskId) -> TaskRecord {
         self.store.reader(self.session).await.unwrap().task(id).await.unwrap().expect("the task is there")

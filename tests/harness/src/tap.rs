@@ -22,20 +22,42 @@ pub struct Tap(Arc<Mutex<State>>);
 struct State {
     commits: Vec<Commit>,
     plan: Option<(Pick, Plan)>,
+    /// What the next opening of a session waits for.
+    opening: Option<Wait>,
     /// Whether the engine that was started last has lost its storage. One that lost it never has it again.
     lost: watch::Sender<bool>,
 }
 
 enum Plan {
     /// The commit stays in flight.
-    Hold { arrived: watch::Sender<bool>, go: watch::Receiver<bool> },
+    Hold(Wait),
     /// It is the last one that is stored.
     CrashBehind,
     /// It is the first one that is not stored.
     CrashAt,
 }
 
-/// A commit in flight.
+/// The side of the store of an [`InFlight`].
+struct Wait {
+    arrived: watch::Sender<bool>,
+    go: watch::Receiver<bool>,
+}
+
+impl Wait {
+    fn new() -> (Self, InFlight) {
+        let (arrived_in, arrived) = watch::channel(false);
+        let (go, gone) = watch::channel(false);
+        (Self { arrived: arrived_in, go: gone }, InFlight { arrived, go })
+    }
+
+    async fn over(mut self) {
+        self.arrived.send_replace(true);
+        // Without its test it goes on.
+        let _ = self.go.wait_for(|go| *go).await;
+    }
+}
+
+/// A commit or an opening in flight.
 pub struct InFlight {
     arrived: watch::Receiver<bool>,
     go: watch::Sender<bool>,
@@ -47,7 +69,7 @@ impl InFlight {
         self.arrived.clone().wait_for(|arrived| *arrived).await.unwrap();
     }
 
-    /// Lets it be written.
+    /// Lets it go on.
     pub fn release(self) {
         self.go.send_replace(true);
     }
@@ -67,10 +89,16 @@ impl Tap {
 
     /// Keeps the next commit that is picked in flight.
     pub fn hold(&self, pick: impl Fn(&Commit) -> bool + Send + Sync + 'static) -> InFlight {
-        let (arrived_in, arrived) = watch::channel(false);
-        let (go, gone) = watch::channel(false);
-        self.state().plan = Some((Box::new(pick), Plan::Hold { arrived: arrived_in, go: gone }));
-        InFlight { arrived, go }
+        let (wait, in_flight) = Wait::new();
+        self.state().plan = Some((Box::new(pick), Plan::Hold(wait)));
+        in_flight
+    }
+
+    /// Keeps the next opening of a session in flight.
+    pub fn hold_opening(&self) -> InFlight {
+        let (wait, in_flight) = Wait::new();
+        self.state().opening = Some(wait);
+        in_flight
     }
 
     /// Stores nothing more behind the next commit that is picked, as where the process is lost there.
@@ -159,13 +187,11 @@ impl SessionStore for Line {
                 });
                 handle
             }
-            Some(Plan::Hold { arrived, mut go }) => {
+            Some(Plan::Hold(wait)) => {
                 let (answer, handle) = CommitHandle::channel();
                 let store = Arc::clone(&self.store);
                 tokio::spawn(async move {
-                    arrived.send_replace(true);
-                    // Without its test it is written.
-                    let _ = go.wait_for(|go| *go).await;
+                    wait.over().await;
                     answer.send(store.commit(batch).await)
                 });
                 handle
@@ -187,6 +213,10 @@ impl Store for Tapped {
         async move {
             if *self.lost.borrow() {
                 return Err(StorageError::lost());
+            }
+            let opening = self.tap.state().opening.take();
+            if let Some(wait) = opening {
+                wait.over().await;
             }
             let store = self.store.open(id, fence).await?;
             Ok(Arc::new(Line { tap: self.tap.clone(), store, lost: self.lost.clone() }) as Arc<dyn SessionStore>)

@@ -160,8 +160,8 @@ scenario!(s088_an_abort_withdraws_inputs_and_keeps_writes, async |kit| {
     assert!(kit.run().await.is_none() && owned.live().await.unwrap().run.is_none());
     let unanswered = (SubmissionStatus::Unanswered, "aborted".to_owned());
     let waits = (SubmissionStatus::Queued, String::new());
-    assert_eq!(statuses(&kit, &[run.id()]).await, [unanswered.clone()]);
-    assert_eq!(statuses(&kit, &queued).await, [unanswered.clone(), unanswered.clone()]);
+    let inputs = [run.id(), queued[0], queued[1]];
+    assert_eq!(statuses(&kit, &inputs).await, [unanswered.clone(), unanswered.clone(), unanswered.clone()]);
     assert_eq!((statuses(&kit, &[write]).await, kit.inbox().await), (vec![waits.clone()], vec![(write, "write")]));
     assert_eq!(statuses(&kit, &reached).await, [unanswered.clone(), unanswered.clone(), waits.clone()]);
     let placed = (SubmissionStatus::Placed, String::new());

@@ -91,7 +91,7 @@ fn ends_with(owner: &Owner, name: &'static str, options: Option<TaskOptions>) ->
         runtime
             .commit(async |tx, current| {
                 tx.append_entry(current.conversation, EntryDraft::new("note")).await?;
-                let options = options.unwrap_or(TaskOptions::owned_by(current.id));
+                let options = options.unwrap_or_else(|| TaskOptions::owned_by(current.id));
                 tx.create_task(&owner, name.to_owned(), options).await?;
                 Ok::<_, Fault>(Next::End(Outcome::Completed(5)))
             })

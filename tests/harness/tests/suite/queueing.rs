@@ -9,7 +9,6 @@ use picofleet_harness::effects::Fault;
 use picofleet_harness::inspection::TaskView;
 use picofleet_harness::kind::{Next, Running, TaskOptions};
 use picofleet_harness::line::RESTART_LIMIT;
-use picofleet_harness::submission::SubmissionDraft;
 use picofleet_harness::tool::Replay;
 use picofleet_harness::tools::ToolResult;
 use picofleet_harness::wire::{HostCall, Request};
@@ -25,24 +24,7 @@ async fn offer(kit: &Kit, tool: Closure) {
     kit.stage.give(Reply::text("done"));
 }
 
-/// Holds the line of the session until it is let go.
-async fn hold(kit: &Kit) -> (Arc<Notify>, tokio::task::JoinHandle<()>) {
-    let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (says, waits, root) = (Arc::clone(&begun), Arc::clone(&go), kit.root().await);
-    let held = tokio::spawn(async move {
-        let closure = async |tx: &picofleet_session::Tx| {
-            says.notify_one();
-            waits.notified().await;
-            tx.append_entry(picofleet_session::ROOT_CONVERSATION_ID, EntryDraft::new("held")).await?;
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
-        };
-        root.commit(closure).await.unwrap();
-    });
-    begun.notified().await;
-    (go, held)
-}
-
-scenario!(a_tool_that_waits_for_the_line_and_shows_something_stands_in_nobodys_way, async |kit| {
+scenario!(a_tool_that_waits_while_it_shows_something_stands_in_nobodys_way, async |kit| {
     let (begun, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (says, waits) = (Arc::clone(&begun), Arc::clone(&go));
     let tool = Closure::new("shows", move |_, api| {
@@ -51,25 +33,29 @@ scenario!(a_tool_that_waits_for_the_line_and_shows_something_stands_in_nobodys_w
             says.notify_one();
             waits.notified().await;
             let _shown = api.details(Json::object([("n", 1)]))?;
-            let conversation = api.conversation(api.conversation_id()).await?.unwrap();
-            conversation.submit(SubmissionDraft::input("next")).await?;
+            api.conversation(api.conversation_id()).await?.unwrap();
             Ok(ToolResult::text("shown"))
         }
     });
     offer(&kit, tool).await;
-    kit.stage.give(Reply::text("more"));
     let run = kit.say("go").await;
     begun.notified().await;
-    let (line, held) = hold(&kit).await;
+    // While another session opens, both calls of the tool wait in the coordinator, the read in front of the progress.
+    let opening = kit.tap.hold_opening();
+    let (transport, other) = (kit.transport(), kit.other_session().await);
+    let opens = tokio::spawn(async move { transport.call(other, Request::Host(Box::new(HostCall::Inspect))).await });
+    opening.arrived().await;
+    let before = kit.faults.seen().len();
     go.notify_one();
-    let submits = |request: &Request| matches!(request, Request::Host(call) if matches!(**call, HostCall::Submit { .. }));
     let shows = |request: &Request| matches!(request, Request::Progress { .. });
-    kit.until("both calls", async || kit.faults.seen().iter().any(submits) && kit.faults.seen().iter().any(shows)).await;
-    line.notify_one();
-    held.await.unwrap();
+    kit.until("both calls", async || {
+        let seen = kit.faults.seen();
+        seen[before..].iter().any(shows) && seen[before..].iter().any(|request| matches!(request, Request::Read(_)))
+    })
+    .await;
+    opening.release();
+    opens.await.unwrap().unwrap();
     assert_eq!(kit.settled(&run).await.status(), SubmissionStatus::Done);
-    kit.root().await.wait_for_idle().await.unwrap();
-    assert_eq!(kit.said().await.last().map(String::as_str), Some("pi.assistant:more"));
 });
 
 scenario!(a_call_whose_closure_is_too_late_runs_again_and_says_nothing_else, async |kit| {
