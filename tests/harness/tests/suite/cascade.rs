@@ -24,7 +24,7 @@ pub(crate) fn marks(task: TaskId<u32>) -> impl Fn(&Commit) -> bool + Send + Sync
     move |commit| tasks(commit).any(|record| record.id == task.erase() && record.abort_requested)
 }
 
-/// Polls a call until it waits for the line, which something else has.
+/// Polls a call until it waits for the line, which something else has. On one thread.
 async fn queued<F: Future + Unpin>(call: &mut F) {
     for _ in 0..20 {
         assert!(futures::poll!(&mut *call).is_pending(), "the line is taken");
@@ -223,7 +223,7 @@ scenario!(s091_an_abort_handler_owns_nothing_new_and_awaits_background_tasks, as
     assert!(notes.iter().all(|note| note.contains("is abort-marked")), "{notes:?}");
 });
 
-scenario!(x040_a_mark_behind_a_reservation_in_storage_starts_no_phase, async |kit| {
+scenario!(one_thread x040_a_mark_behind_a_reservation_in_storage_starts_no_phase, async |kit| {
     let owner = kit.owner().await;
     let reserves = |commit: &Commit| tasks(commit).any(|record| matches!(record.state, TaskState::Running { .. }));
     let held = kit.tap.hold(reserves);
@@ -236,6 +236,11 @@ scenario!(x040_a_mark_behind_a_reservation_in_storage_starts_no_phase, async |ki
     assert_eq!(abort.await.unwrap(), AbortTask::Marked);
     assert_eq!(harness.wait_for_task(task).await.unwrap(), ABORTED);
     assert_eq!(owner.log(), ["t:abort"]);
+    // The reservation was refused: nothing was begun that had to be ended.
+    let seen = kit.faults.seen();
+    let first = seen.iter().find_map(|request| if let Request::Reserve { invocation, .. } = request { Some(*invocation) } else { None });
+    let ended = |request: &Request| matches!(request, Request::Ended { invocation, .. } if Some(*invocation) == first);
+    assert!(first.is_some() && !seen.iter().any(ended));
 });
 
 scenario!(x041_the_mark_wins_over_a_fault, async |kit| {
@@ -306,7 +311,7 @@ scenario!(x044_a_marked_task_without_a_definition_is_orphaned_once_scheduling_re
     assert!(owner.log().is_empty());
 });
 
-scenario!(x046_nothing_starts_below_a_cancelled_owner_before_the_cascade, async |kit| {
+scenario!(one_thread x046_nothing_starts_below_a_cancelled_owner_before_the_cascade, async |kit| {
     kit.worker.slots = 1;
     let owner = kit.owner().await;
     let a = kit.add("a", TOP).await;
@@ -328,4 +333,6 @@ scenario!(x046_nothing_starts_below_a_cancelled_owner_before_the_cascade, async 
     assert_eq!(abort.await.unwrap(), AbortTask::Marked);
     kit.comes(a, "terminal aborted").await;
     assert_eq!(owner.log(), ["a:0", "x:abort", "a:abort"]);
+    let reserved = kit.tap.first(|record| record.id == x.erase() && matches!(record.state, TaskState::Running { .. }));
+    assert!(reserved > kit.tap.first(|record| record.id == x.erase() && record.abort_requested), "reserved for its abort only");
 });
