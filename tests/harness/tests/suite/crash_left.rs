@@ -1,9 +1,11 @@
 //! What a crash between two commits of the scheduler leaves (sections 5.4 and 5.5).
 
 use picofleet_harness::kind::{Outcome, TaskOptions};
-use picofleet_harness_tests::{Act, Kit, failed, scenario, status, tasks};
+use picofleet_harness_tests::{ABORTED, Act, Kit, child, failed, scenario, status, tasks};
 use picofleet_session::storage::Commit;
 use picofleet_session::{JoinPolicy, TaskId, TaskState};
+
+use tempfile::TempDir;
 
 use super::cascade::{built_in, marks};
 use super::fail_fast::reads;
@@ -108,3 +110,51 @@ scenario!(s089_s103_a_held_outcome_whose_work_has_drained, async |kit| {
     assert_eq!(kit.state(stays).await, "terminal orphaned");
     assert!(owner.aborts().is_empty());
 });
+
+/// The child: an aborted parent that waits and a held outcome, both above a task that runs; killed before the cascade's commit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_with_a_mark_and_a_held_outcome() {
+    let Some(directory) = child::directory() else { return };
+    let mut kit = Kit::in_directory(&directory, None).await;
+    let owner = kit.owner().await;
+    let (parent, holding) = (kit.add("parent", TOP).await, kit.add("holding", TOP).await);
+    let below = kit.add("below", TaskOptions::owned_by(parent)).await;
+    let stays = kit.add("stays", TaskOptions::owned_by(holding)).await;
+    owner.tell("parent", Act::wait(&[below], JoinPolicy::AllSettled));
+    owner.tell("holding", Act::end(Outcome::Completed(6)));
+    kit.comes(parent, "waiting").await;
+    kit.comes(holding, "completing completed").await;
+    kit.ran(&owner, &["below:0", "stays:0"]).await;
+    let ids = [parent, holding, below, stays].map(|task| task.to_string());
+    std::fs::write(directory.join("ids"), ids.join(" ")).unwrap();
+    kit.tap.crash_behind(marks(parent));
+    let harness = kit.harness();
+    tokio::spawn(async move { harness.abort_task(parent.erase()).await });
+    kit.tap.crashed().await;
+    child::say("waits");
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s089_a_killed_process_leaves_a_mark_and_a_held_outcome() {
+    let directory = TempDir::new().unwrap();
+    let mut process = child::Process::spawn("crash_left::child_with_a_mark_and_a_held_outcome", directory.path());
+    process.expect("waits");
+    process.kill();
+    let ids = std::fs::read_to_string(directory.path().join("ids")).unwrap();
+    let ids: Vec<TaskId<u32>> = ids.split(' ').map(|id| TaskId::new(id.parse().unwrap()).unwrap()).collect();
+    let [parent, holding, below, stays] = ids.try_into().unwrap();
+    let path = directory.path().to_owned();
+    let mut kit = Kit::in_directory(&path, Some(directory)).await;
+    assert!(kit.stored(parent.erase()).await.abort_requested && !kit.stored(below.erase()).await.abort_requested);
+    let owner = kit.owner().await;
+    assert_eq!(kit.harness().wait_for_task(parent).await.unwrap(), ABORTED);
+    assert_eq!(kit.state(below).await, "terminal aborted");
+    assert_eq!(owner.aborts(), ["below", "parent"]);
+    kit.ran(&owner, &["stays:0"]).await;
+    assert_eq!((kit.state(holding).await.as_str(), kit.state(stays).await.as_str()), ("completing completed", "running"));
+    owner.tell("stays", Act::end(Outcome::Completed(1)));
+    assert_eq!(kit.harness().wait_for_task(holding).await.unwrap(), Outcome::Completed(6));
+    assert_eq!(owner.log().len(), 3, "{:?}", owner.log());
+    kit.stop().await;
+}
