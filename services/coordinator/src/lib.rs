@@ -115,6 +115,8 @@ enum ServeError {
     Stopping,
     #[error("another owner has it")]
     NotOwner,
+    #[error("its opening panicked")]
+    Panicked,
 }
 
 impl Coordinator {
@@ -225,6 +227,18 @@ impl Coordinator {
 
     /// The line of a session. The first call opens it; others wait for that.
     async fn line(&self, id: SessionId) -> Result<SessionLine, ServeError> {
+        if let Ok(sessions) = self.inner.sessions.try_lock()
+            && let Some(line) = sessions.get(&id).filter(|line| line.session().standing() == Standing::Open)
+        {
+            return Ok(line.clone());
+        }
+        // On a task of its own: a caller in the same process may leave its future alone for a while, and the lock is fair. In the queue
+        // for it such a future would keep every other call out.
+        let coordinator = self.clone();
+        tokio::spawn(async move { coordinator.find_or_open(id).await }).await.unwrap_or(Err(ServeError::Panicked))
+    }
+
+    async fn find_or_open(&self, id: SessionId) -> Result<SessionLine, ServeError> {
         let mut sessions = self.inner.sessions.lock().await;
         if let Some(line) = sessions.get(&id) {
             match line.session().standing() {

@@ -17,7 +17,8 @@ use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Answer, Request};
 use picofleet_session::storage::{SessionCreate, Store};
 use picofleet_session::{
-    Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, Session, SessionId, SessionOptions, SubmissionRecord, TaskId,
+    Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, Session, SessionId, SessionOptions, SubmissionId, SubmissionRecord, TaskId,
+    TaskRecord,
 };
 use picofleet_storage::memory::MemoryStore;
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
@@ -26,7 +27,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Faults, Gate, Reply, Stage};
+use crate::{Faults, Gate, Reply, Stage, Tap};
 
 /// The longest that a test waits for a condition. It only ends a test that can't succeed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,6 +67,10 @@ pub struct Kit {
     pub tasks: LineTasks,
     /// What goes wrong between worker and coordinator.
     pub faults: Faults,
+    /// What storage does.
+    pub tap: Tap,
+    /// How long a closure may hold a line; as of the next start. Long, so that no test depends on its machine.
+    pub hold: Duration,
     /// How the worker works.
     pub worker: picofleet_worker::Options,
     /// Whether a session that opens goes on with its work by itself; as of the next start.
@@ -115,8 +120,9 @@ impl Kit {
         let (stage, gate, registry) = (Stage::new(clock.clone()), Gate::new(), Registry::new());
         crate::tools::register(&registry, &gate);
         let tasks = LineTasks::of(&registry);
-        let (faults, worker, resume, wait) = (Faults::default(), picofleet_worker::Options::default(), true, LineOptions::default().wait);
-        Self { stage, gate, clock, registry, tasks, faults, worker, resume, wait, wire, store, directory, session, engine: None }
+        let (faults, tap, worker) = (Faults::default(), Tap::default(), picofleet_worker::Options::default());
+        let (hold, resume, wait) = (PATIENCE, true, LineOptions::default().wait);
+        Self { stage, gate, clock, registry, tasks, faults, tap, hold, worker, resume, wait, wire, store, directory, session, engine: None }
     }
 
     /// Starts coordinator and worker. The session opens with the first call.
@@ -125,11 +131,11 @@ impl Kit {
         let options = Options {
             clock: self.clock.clone(),
             tasks: self.tasks.clone(),
-            line: LineOptions { wait: self.wait, ..LineOptions::of(&self.registry) },
+            line: LineOptions { hold: self.hold, wait: self.wait, ..LineOptions::of(&self.registry) },
             sweep: Duration::from_millis(20),
             resume: self.resume,
         };
-        let (coordinator, outgoing) = Coordinator::new(Arc::clone(&self.store), options);
+        let (coordinator, outgoing) = Coordinator::new(self.tap.over(Arc::clone(&self.store)), options);
         let transport = self.between(coordinator.clone());
         let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone())).with_clock(self.clock.clone());
         let stop = CancellationToken::new();
@@ -187,15 +193,50 @@ impl Kit {
         }
     }
 
+    /// Loses worker and coordinator as they are, behind a crash of the [`Tap`].
+    pub async fn crash(&mut self) {
+        self.tap.crashed().await;
+        if let Some(engine) = self.engine.take() {
+            engine.worker.abort();
+            assert!(engine.worker.await.unwrap_err().is_cancelled());
+        }
+    }
+
     /// Stops, opens the store again, starts, and opens the session, so that its work goes on.
     pub async fn reopen(&mut self) {
+        self.restart().await;
+        self.engine().coordinator.resume(self.session).await.unwrap();
+    }
+
+    /// Stops, opens the store again and starts; the session opens as [`Kit::resume`] says.
+    pub async fn restart(&mut self) {
         self.stop().await;
         if self.directory.is_some() {
             self.store.close().await.unwrap();
             self.store = store(self.directory.as_ref());
         }
         self.start();
-        self.engine().coordinator.resume(self.session).await.unwrap();
+    }
+
+    /// Another session of the store, empty.
+    pub async fn other_session(&self) -> SessionId {
+        self.store.create(SessionCreate::new(START)).await.unwrap().session.id
+    }
+
+    /// A task as it is stored, also where nothing runs.
+    pub async fn stored(&self, id: TaskId) -> TaskRecord {
+        self.store.reader(self.session).await.unwrap().task(id).await.unwrap().expect("the task is there")
+    }
+
+    /// A submission as it is stored.
+    pub async fn stored_submission(&self, id: SubmissionId) -> SubmissionRecord {
+        self.store.reader(self.session).await.unwrap().submission(id).await.unwrap().expect("the submission is there")
+    }
+
+    /// Replaces the line halves of tasks while everything runs.
+    pub async fn set_tasks(&mut self, tasks: LineTasks) {
+        self.tasks = tasks.clone();
+        self.engine().coordinator.set_tasks(tasks).await;
     }
 
     /// The session's host surface, as of this start.

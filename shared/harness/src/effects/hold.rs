@@ -87,7 +87,13 @@ impl Invocation {
         let built_in: Arc<dyn ConversationCreated> = Arc::new(self.services().registry.clone());
         let held = Held::new(self.transport(), self.session(), hold, begun, begin.documents);
         let run = held.run(bound, Arc::from([built_in]), async |tx| change(tx, &record).await);
-        let ((result, next), writes) = run.await.map_err(|error| error.or(&mut guard, Fault::Ended))?;
+        let ((result, next), writes) = run.await.map_err(|error| {
+            // The line may learn only in a moment that the invocation is lost: nothing that the code makes of it may be said.
+            if matches!(error, Ended::Gone) {
+                self.cancel().cancel();
+            }
+            error.or(&mut guard, Fault::Ended)
+        })?;
         if next == NextState::Stale {
             return Err(Fault::Stale.into());
         }

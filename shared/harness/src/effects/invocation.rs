@@ -186,6 +186,8 @@ impl Invocation {
         let kept = self.phase().next.take();
         match kept {
             Some(next) => Ok(next),
+            // It returned because it was told to, not because it was done: a worker that stops faults no task.
+            None if self.cancel.is_cancelled() => Err(Fault::Ended),
             None => self.phase_end(None).await,
         }
     }

@@ -203,7 +203,16 @@ impl SessionLine {
                     biased;
                     ending = &mut ends.ending => ending.map_err(|_| Lost::Released)?,
                     () = ends.release.cancelled() => return Err(Lost::Released),
-                    () = tokio::time::sleep(self.inner.options.hold) => return Err(Lost::Expired),
+                    () = tokio::time::sleep(self.inner.options.hold) => {
+                        // Before the line is free: nothing more is taken from the invocation, and the next reservation counts a restart,
+                        // so that closures which are always too long park their task.
+                        if let Some((task, _)) = begin.by {
+                            let mut state = self.state();
+                            state.held.remove(&task);
+                            state.lost.insert(task);
+                        }
+                        return Err(Lost::Expired);
+                    }
                 };
                 let landed = self.land(tx, id, by, ending).await?;
                 if let Some(made) = made {
