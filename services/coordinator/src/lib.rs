@@ -24,7 +24,7 @@ use picofleet_harness::line::{ConversationWatch, Invocations, LineError, LineOpt
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
 use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, HostCall, Invoked, Request, Signal, WorkerId};
-use picofleet_session::storage::{StorageError, Store};
+use picofleet_session::storage::{StorageError, Store, Tenant};
 use picofleet_session::{Clock, ConversationId, OpenError, Session, SessionId, SessionOptions, Standing};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
@@ -82,6 +82,8 @@ struct Inner {
     options: Options,
     tasks: std::sync::Mutex<LineTasks>,
     sessions: Mutex<HashMap<SessionId, SessionLine>>,
+    /// Sessions that are being opened: who wants one of them waits for that one, and nobody else does.
+    opening: std::sync::Mutex<HashMap<SessionId, Arc<Mutex<()>>>>,
     /// Sessions that were open here before: their invocations run on while the session is opened again.
     known: std::sync::Mutex<HashSet<SessionId>>,
     dispatch: Arc<Dispatch>,
@@ -134,6 +136,7 @@ impl Coordinator {
             tasks: std::sync::Mutex::new(options.tasks.clone()),
             options,
             sessions: Mutex::default(),
+            opening: std::sync::Mutex::default(),
             known: std::sync::Mutex::default(),
             dispatch,
             leases: beats::Shared::new(),
@@ -190,6 +193,11 @@ impl Coordinator {
     /// Stops planning, lets the workers stop what runs, and closes every session: what was running goes on at the next opening.
     pub async fn close(&self) {
         self.inner.stop.cancel();
+        // What is being opened comes into the map first; nothing else is opened any more.
+        let opening: Vec<Arc<Mutex<()>>> = self.opening().values().cloned().collect();
+        for turn in opening {
+            drop(turn.lock().await);
+        }
         let mut drivers = std::mem::take(&mut *self.inner.drivers.lock().await);
         while drivers.join_next().await.is_some() {}
         // They stay in the map until they are closed, so that an invocation can say that it has ended.
@@ -239,18 +247,40 @@ impl Coordinator {
     }
 
     async fn find_or_open(&self, id: SessionId) -> Result<SessionLine, ServeError> {
+        let turn = Arc::clone(self.opening().entry(id).or_default());
+        let found = {
+            let _turn = turn.lock().await;
+            match self.found(id).await {
+                Ok(Some(line)) => Ok(line),
+                Ok(None) => self.open_line(id).await,
+                Err(error) => Err(error),
+            }
+        };
+        let mut opening = self.opening();
+        // This one and the map's: nobody else waits for it.
+        if Arc::strong_count(&turn) <= 2 {
+            opening.remove(&id);
+        }
+        found
+    }
+
+    /// The line of a session that is open. One that failed is forgotten.
+    async fn found(&self, id: SessionId) -> Result<Option<SessionLine>, ServeError> {
         let mut sessions = self.inner.sessions.lock().await;
-        if let Some(line) = sessions.get(&id) {
-            match line.session().standing() {
-                Standing::Open | Standing::Closed => return Ok(line.clone()),
-                // Whoever took it over has it; opening it again would only take it back.
-                Standing::NotOwner => return Err(ServeError::NotOwner),
-                Standing::Failed => {
-                    self.inner.dispatch.forget(id);
-                    sessions.remove(&id);
-                }
+        let Some(line) = sessions.get(&id) else { return Ok(None) };
+        match line.session().standing() {
+            Standing::Open | Standing::Closed => Ok(Some(line.clone())),
+            // Whoever took it over has it; opening it again would only take it back.
+            Standing::NotOwner => Err(ServeError::NotOwner),
+            Standing::Failed => {
+                self.inner.dispatch.forget(id);
+                sessions.remove(&id);
+                Ok(None)
             }
         }
+    }
+
+    async fn open_line(&self, id: SessionId) -> Result<SessionLine, ServeError> {
         if self.inner.stop.is_cancelled() {
             return Err(ServeError::Stopping);
         }
@@ -265,15 +295,25 @@ impl Coordinator {
         let tenant = self.inner.store.session(id).await?.map(|record| record.tenant).unwrap_or_default();
         let options = line.session(SessionOptions { clock, ..SessionOptions::default() });
         let session = Session::open(&*self.inner.store, id, options).await?;
-        let tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let line = SessionLine::open(session, tasks, line).await?;
+        let line = SessionLine::open(session, self.tasks(), line).await?;
+        {
+            let mut sessions = self.inner.sessions.lock().await;
+            // Replaced meanwhile, they were not told to a line that nobody had yet.
+            line.set_tasks(self.tasks());
+            sessions.insert(id, line.clone());
+        }
         if resume {
             line.resume();
         }
         for (task, invocation, ..) in line.invocations() {
             self.inner.leases.adopt(Invoked { session: id, task, invocation });
         }
-        sessions.insert(id, line.clone());
+        self.drive(&line, tenant).await;
+        Ok(line)
+    }
+
+    /// Starts what plans a session, and what lets time pass for the leases.
+    async fn drive(&self, line: &SessionLine, tenant: Tenant) {
         let driver = driver::Driver {
             line: line.clone(),
             tenant,
@@ -288,11 +328,18 @@ impl Coordinator {
         if !self.inner.ticking.swap(true, Ordering::AcqRel) {
             drivers.spawn(beats::tick(Arc::downgrade(&self.inner), self.inner.stop.clone()));
         }
-        Ok(line)
     }
 }
 
 impl Coordinator {
+    fn tasks(&self) -> LineTasks {
+        self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn opening(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<Mutex<()>>>> {
+        self.inner.opening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn known(&self) -> std::sync::MutexGuard<'_, HashSet<SessionId>> {
         self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -214,7 +214,7 @@ impl SessionLine {
                         return Err(Lost::Expired);
                     }
                 };
-                let landed = self.land(tx, id, by, ending).await?;
+                let landed = self.land(tx, id, by, made.as_ref().map(|made| made.record.id), ending).await?;
                 if let Some(made) = made {
                     self.finish_made(tx, made).await?;
                 }

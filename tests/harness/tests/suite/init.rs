@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use futures::future::BoxFuture;
 use picofleet_harness::config::{CONFIG, ConfigPatch};
+use picofleet_harness::effects::HoldError;
 use picofleet_harness::host::{ConversationFilter, ConversationOptions, Harness, HostError};
 use picofleet_harness::kind::{TaskOptions, TxTasks as _};
 use picofleet_harness::registry::ConversationSetup;
@@ -23,7 +24,15 @@ enum Refused {
     Host(HostError),
     #[expect(dead_code, reason = "shown where an assertion fails")]
     Commit(CommitError),
+    #[expect(dead_code, reason = "shown where an assertion fails")]
+    Hold(HoldError),
     Said,
+}
+
+impl From<HoldError> for Refused {
+    fn from(error: HoldError) -> Self {
+        Self::Hold(error)
+    }
 }
 
 impl From<HostError> for Refused {
@@ -379,3 +388,17 @@ async fn s194_init_of_the_root_runs_once() {
         Box::pin(root_once(backing, wire)).await;
     }
 }
+
+scenario!(a_conversation_that_a_commit_of_a_host_makes_has_the_setups_of_the_application, async |kit| {
+    let fails = set_up(&kit);
+    let make = async |kit: &Kit| {
+        let ownership = picofleet_session::ConversationOwnership::Ownerless;
+        kit.root().await.commit(async |tx| Ok::<_, Refused>(tx.create_conversation(ownership).await?.id)).await
+    };
+    let made = make(&kit).await.unwrap();
+    assert_eq!(words(&kit, &SETTINGS, made).await.unwrap(), ["setup"]);
+    let before = conversations(&kit).await;
+    fails.store(true, std::sync::atomic::Ordering::SeqCst);
+    make(&kit).await.unwrap_err();
+    assert_eq!(conversations(&kit).await, before, "a setup that throws makes nothing");
+});

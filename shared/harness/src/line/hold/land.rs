@@ -2,7 +2,7 @@
 
 use picofleet_session::storage::RequestRow;
 use picofleet_session::{
-    CommitError, ConversationCreated as _, DocumentCreate, DocumentScope, InvocationRow, Json, Replayed, TaskRecord, Tx, Violation,
+    CommitError, ConversationCreated as _, ConversationId, DocumentCreate, DocumentScope, InvocationRow, Json, Replayed, TaskRecord, Tx, Violation,
 };
 
 use super::super::say::Rollback;
@@ -15,14 +15,27 @@ use crate::task::NextState;
 use crate::wire::{Answer, HoldId, Refusal};
 
 impl SessionLine {
-    /// Replays what the closure wrote, and applies what it decided, in the open commit.
-    pub(super) async fn land(&self, tx: &Tx, id: HoldId, by: Option<(TaskRecord, Held)>, ending: Ending) -> Result<Landed, Lost> {
+    /// Replays what the closure wrote, and applies what it decided, in the open commit. `made` is the conversation that the commit began
+    /// with, whose setups have run.
+    pub(super) async fn land(
+        &self,
+        tx: &Tx,
+        id: HoldId,
+        by: Option<(TaskRecord, Held)>,
+        made: Option<ConversationId>,
+        ending: Ending,
+    ) -> Result<Landed, Lost> {
         let Ending { digest, written, said } = ending;
         let replayed = tx.replay(written.writes, written.next_id).await.map_err(CommitError::from)?;
         check_built_in(tx, &replayed)?;
-        // A closure elsewhere may have other setups than this line; what every conversation has is made sure of here.
+        // A closure of a worker has run its own setups, which may be others than this line's; what every conversation has is made sure of
+        // here. A host has none: the application's run here (section 7.1).
         for conversation in tx.staged_conversations() {
             self.inner.options.setup().created(tx, &conversation).await.map_err(CommitError::from)?;
+            let setups = if by.is_none() && made != Some(conversation.id) { self.inner.options.setups.as_slice() } else { &[] };
+            for setup in setups {
+                setup.created(tx, &conversation).await.map_err(CommitError::from)?;
+            }
         }
         match (by, said) {
             (Some((record, held)), Some((number, finish))) => {
