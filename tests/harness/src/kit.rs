@@ -1,6 +1,7 @@
 //! An engine of one coordinator and one worker, and what a test does with it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use picofleet_coordinator::{Coordinator, Options};
@@ -10,13 +11,13 @@ use picofleet_harness::effects::Services;
 use picofleet_harness::host::{Conversation, Harness, Submission};
 use picofleet_harness::kind::{TaskKind, TaskOptions, TxTasks as _};
 use picofleet_harness::line::ConversationWatch;
-use picofleet_harness::line::LineOptions;
-use picofleet_harness::registry::Registry;
+use picofleet_harness::line::{LineOptions, LineReport};
+use picofleet_harness::registry::{Registration, Registry};
 use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Answer, Request};
-use picofleet_session::storage::{SessionCreate, Store};
+use picofleet_session::storage::{SessionCreate, SessionReader, Store};
 use picofleet_session::{Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, SessionId, SubmissionRecord, TaskId};
 use picofleet_storage::memory::MemoryStore;
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
@@ -25,7 +26,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Faults, Gate, Reply, Stage};
+use crate::{Disk, Faults, Gate, Reply, Stage};
 
 /// The longest that a test waits for a condition. It only ends a test that can't succeed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -65,10 +66,14 @@ pub struct Kit {
     pub tasks: LineTasks,
     /// What goes wrong between worker and coordinator.
     pub faults: Faults,
+    /// What commits meet on their way into storage.
+    pub disk: Disk,
     /// How the worker works.
     pub worker: picofleet_worker::Options,
     /// Whether a session that opens goes on with its work by itself; as of the next start.
     pub resume: bool,
+    reports: Arc<Mutex<Vec<LineReport>>>,
+    defined: Mutex<HashMap<&'static str, Registration>>,
     wire: Wire,
     store: Arc<dyn Store>,
     directory: Option<TempDir>,
@@ -110,21 +115,41 @@ impl Kit {
         let (stage, gate, registry) = (Stage::new(clock.clone()), Gate::new(), Registry::new());
         crate::tools::register(&registry, &gate);
         let tasks = LineTasks::of(&registry);
-        let (faults, worker, resume) = (Faults::default(), picofleet_worker::Options::default(), true);
-        Self { stage, gate, clock, registry, tasks, faults, worker, resume, wire, store, directory, session, engine: None }
+        let (faults, disk, worker) = (Faults::default(), Disk::default(), picofleet_worker::Options::default());
+        let (reports, defined, resume) = (Arc::default(), Mutex::default(), true);
+        Self {
+            stage,
+            gate,
+            clock,
+            registry,
+            tasks,
+            faults,
+            disk,
+            worker,
+            resume,
+            reports,
+            defined,
+            wire,
+            store,
+            directory,
+            session,
+            engine: None,
+        }
     }
 
     /// Starts coordinator and worker. The session opens with the first call.
     pub fn start(&mut self) {
         assert!(self.engine.is_none(), "the kit runs already");
+        let reports = Arc::clone(&self.reports);
+        let on_report = move |report: &LineReport| reports.lock().unwrap_or_else(PoisonError::into_inner).push(report.clone());
         let options = Options {
             clock: self.clock.clone(),
             tasks: self.tasks.clone(),
-            line: LineOptions::of(&self.registry),
+            line: LineOptions { on_report: Some(Arc::new(on_report)), ..LineOptions::of(&self.registry) },
             sweep: Duration::from_millis(20),
             resume: self.resume,
         };
-        let (coordinator, outgoing) = Coordinator::new(Arc::clone(&self.store), options);
+        let (coordinator, outgoing) = Coordinator::new(self.disk.before(Arc::clone(&self.store)), options);
         let server = Arc::new(coordinator.clone());
         let transport: Arc<dyn Transport> = match self.wire {
             Wire::Plain => Arc::new(Local::plain(server)),
@@ -148,6 +173,21 @@ impl Kit {
             engine.worker.await.unwrap();
             engine.coordinator.close().await;
         }
+    }
+
+    /// Leaves everything where it is, as the death of the process does: nothing is given back and nobody says anything any more. What is
+    /// held on its way into storage is never written once its hold is dropped. [`Kit::reopen`] goes on.
+    pub async fn crash(&mut self) {
+        if let Some(engine) = self.engine.take() {
+            engine.worker.abort();
+            let stopped = engine.worker.await;
+            assert!(stopped.is_err_and(|error| error.is_cancelled()), "the worker ended before the crash");
+        }
+    }
+
+    /// Closes the coordinator while the worker is still there: it waits until the invocations have stopped.
+    pub async fn close(&self) {
+        self.engine().coordinator.close().await;
     }
 
     /// Stops, opens the store again, starts, and opens the session, so that its work goes on.
@@ -186,6 +226,59 @@ impl Kit {
         self.registry.task(Arc::new(kind)).unwrap();
         self.tasks = LineTasks::of(&self.registry);
         self.reopen().await;
+    }
+
+    /// Registers a task definition in the place of one with its name, and creates a task of it.
+    pub async fn begin<K: TaskKind>(&mut self, kind: K, input: K::Input) -> TaskId<K::Output> {
+        let kind = Arc::new(kind);
+        self.put(Arc::clone(&kind)).await;
+        self.create(&*kind, input).await
+    }
+
+    /// Registers a task definition in the place of one with its name, for coordinator and worker, while they run.
+    pub async fn replace<K: TaskKind>(&mut self, kind: K) {
+        self.put(Arc::new(kind)).await;
+    }
+
+    async fn put<K: TaskKind>(&mut self, kind: Arc<K>) {
+        let before = self.defined().remove(K::NAME);
+        let (_, registration) = self
+            .registry
+            .batch(|stage| {
+                before.iter().try_for_each(|before| stage.dispose(before))?;
+                stage.task(kind)
+            })
+            .unwrap();
+        self.defined().insert(K::NAME, registration);
+        self.share().await;
+    }
+
+    /// Removes a task definition that [`Kit::replace`] registered, while coordinator and worker run.
+    pub async fn remove<K: TaskKind>(&mut self) {
+        let before = self.defined().remove(K::NAME);
+        before.expect("it is registered").dispose();
+        self.share().await;
+    }
+
+    async fn share(&mut self) {
+        self.tasks = LineTasks::of(&self.registry);
+        if let Some(engine) = &self.engine {
+            engine.coordinator.set_tasks(self.tasks.clone()).await;
+        }
+    }
+
+    fn defined(&self) -> std::sync::MutexGuard<'_, HashMap<&'static str, Registration>> {
+        self.defined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What lines reported so far.
+    pub fn reports(&self) -> Vec<LineReport> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The session as storage has it.
+    pub async fn reader(&self) -> Arc<dyn SessionReader> {
+        self.store.reader(self.session).await.unwrap()
     }
 
     /// Creates a task in a commit of the host, over the transport.

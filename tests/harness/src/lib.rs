@@ -5,13 +5,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
 pub mod child;
+mod disk;
 mod faults;
 mod kit;
 mod looks;
+pub mod script;
 mod stage;
 mod subagent;
 mod tools;
 
+pub use disk::{Disk, Hold, task_write};
 pub use faults::Faults;
 pub use kit::{Backing, Kit, Wire};
 pub use looks::{last_code, text};

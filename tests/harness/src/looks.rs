@@ -2,6 +2,7 @@
 
 use picofleet_harness::host::{Conversation, EntryRange};
 use picofleet_harness::inbox::InboxItem;
+use picofleet_harness::inspection::TaskView;
 use picofleet_session::message::{AssistantBlock, Message, TextOrBlocks, UserBlock};
 use picofleet_session::{ConversationId, EntryRecord, Json, SubmissionId, TaskId, TaskRecord};
 
@@ -64,6 +65,12 @@ impl Kit {
     /// A task.
     pub async fn task(&self, id: TaskId) -> TaskRecord {
         self.harness().get_task(id).await.unwrap().expect("the task is there")
+    }
+
+    /// Where a live task is, as an inspection shows it.
+    pub async fn view(&self, id: TaskId) -> TaskView {
+        let inspection = self.harness().inspect().await.unwrap();
+        inspection.tasks.into_iter().find(|task| task.record.id == id).expect("the task is live").state
     }
 
     /// A conversation of the session.

@@ -1,6 +1,7 @@
 //! Scenarios of the harness.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
+mod aborts;
 mod background;
 mod calls;
 mod configuration;
@@ -8,15 +9,20 @@ mod conversations;
 mod crash;
 mod generation;
 mod inbox;
+mod inspection;
 mod kill_matrix;
 mod opening;
 mod outage;
+mod phases;
 mod prompt;
+mod recovery;
+mod replacement;
 mod stale;
 mod subagents;
 mod tasks;
 mod tools;
 mod usage;
+mod waits;
 mod withdrawn;
 
 use picofleet_session::{InputState, SubmissionRecord, SubmissionState, WriteState};
