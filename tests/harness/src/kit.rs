@@ -9,7 +9,7 @@ use picofleet_fleet::Local;
 use picofleet_harness::config::ConfigPatch;
 use picofleet_harness::effects::Services;
 use picofleet_harness::host::{Conversation, Harness, Submission};
-use picofleet_harness::kind::{TaskKind, TaskOptions, TxTasks as _};
+use picofleet_harness::kind::{Outcome, TaskKind, TaskOptions, TxTasks as _};
 use picofleet_harness::line::ConversationWatch;
 use picofleet_harness::line::{LineOptions, LineReport};
 use picofleet_harness::registry::{Registration, Registry};
@@ -22,6 +22,7 @@ use picofleet_session::{Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, Ses
 use picofleet_storage::memory::MemoryStore;
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use picofleet_worker::Worker;
+use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -324,6 +325,14 @@ impl Kit {
         match tokio::time::timeout(PATIENCE, again.wait()).await {
             Ok(record) => record.unwrap(),
             Err(_) => panic!("submission {} does not settle: {:?}", submission.id(), again.status().await),
+        }
+    }
+
+    /// Waits for the end of a task.
+    pub async fn outcome<R: DeserializeOwned>(&self, task: TaskId<R>) -> Outcome<R> {
+        match tokio::time::timeout(PATIENCE, self.harness().wait_for_task(task)).await {
+            Ok(outcome) => outcome.unwrap(),
+            Err(_) => panic!("task {task} does not end: {:?}", self.task(task.erase()).await),
         }
     }
 

@@ -44,7 +44,7 @@ scenario!(s079_progress_beside_the_mark_starts_no_further_phase, async |kit| {
     let script = script.first(at("one"));
     let id = begun(&mut kit, script, &gate).await;
     marked(&kit, id, &gate).await;
-    assert!(matches!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Aborted { .. }));
+    assert!(matches!(kit.outcome(id).await, Outcome::Aborted { .. }));
     assert_eq!(log.words(), ["one", "abort"]);
     let aborts = kit.disk.records(id.erase()).into_iter().find(|record| record.abort_requested && record.status() == TaskStatus::Running);
     assert_eq!(aborts.unwrap().state, TaskState::Running { checkpoint: at("two") }, "its progress is kept");
@@ -58,7 +58,7 @@ scenario!(s080_an_abort_handler_without_an_outcome_faults, async |kit| {
         let id = kit.begin(script, String::new()).await;
         kit.until("the phase", async || log.count("a") == 1).await;
         assert_eq!(kit.harness().abort_task(id.erase()).await.unwrap(), AbortTask::Marked);
-        let outcome = kit.harness().wait_for_task(id).await.unwrap();
+        let outcome = kit.outcome(id).await;
         assert!(matches!(&outcome, Outcome::Faulted(error) if error.message.contains(text)), "{outcome:?}");
         assert_eq!(log.words(), ["a", "abort"]);
     }
@@ -149,7 +149,7 @@ async fn after(entry: &str) -> (Vec<String>, TaskStatus, bool, Outcome<Json>) {
     let scripts = kit.reader().await.scan_tasks(TaskQuery::default(), 10, None).await.unwrap().items;
     let record = kit.task(scripts.into_iter().find(|task| task.kind == "script").unwrap().id).await;
     assert!(log.words().is_empty());
-    let outcome = kit.harness().wait_for_task(record.id.assume()).await.unwrap();
+    let outcome = kit.outcome(record.id.assume()).await;
     kit.harness().wait_for_idle().await.unwrap();
     let seen = (log.words(), record.status(), record.abort_requested, outcome);
     kit.stop().await;
@@ -298,7 +298,7 @@ scenario!(s082_a_blocked_task_with_live_owned_work_is_orphaned_once_that_has_dra
     kit.until("the child", async || log.count("child:a") == 1).await;
     kit.remove::<Script>().await;
     assert_eq!(kit.harness().abort_task(id.erase()).await.unwrap(), AbortTask::Marked);
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Orphaned("missing_task".to_owned()));
+    assert_eq!(kit.outcome(id).await, Outcome::Orphaned("missing_task".to_owned()));
     assert_eq!(log.words(), ["owner:a", "child:a", "child:abort"]);
     let ended = |write| match write {
         Write::Task(record) if record.terminal() => Some((record.kind.clone(), record.state.clone())),

@@ -143,5 +143,5 @@ scenario!(s077_scheduling_is_shown_as_running_and_closing, async |kit| {
     assert!(matches!(harness.inspect().await, Err(HostError::Unavailable(_))));
     kit.reopen().await;
     gate.open();
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(1.into()), "the close wrote no outcome");
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(1.into()), "the close wrote no outcome");
 });

@@ -73,7 +73,7 @@ async fn s068_a_kill_in_an_effect_leaves_the_task_pending_and_runs_the_phase_aga
     assert_eq!(record.memos, Some(Json::object([("made", 0)])));
     assert!(log.words().is_empty());
     gate.open();
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(7.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(7.into()));
     assert_eq!(log.words(), ["first:effect", "made Some(0), restarts 1"]);
     let receipt = kit.task(id.erase()).await;
     kit.reopen().await;
@@ -105,7 +105,7 @@ async fn s069_a_kill_while_the_reservation_is_in_storage_leaves_the_task_pending
     let record = kit.task(id.erase()).await;
     assert_eq!((record.state, record.memos, record.started_at), (TaskState::Pending { checkpoint: at("a") }, None, None));
     gate.open();
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(7.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(7.into()));
     assert_eq!(log.words(), ["first:a", "first:effect", "made Some(0), restarts 0"]);
     kit.stop().await;
 }
@@ -128,7 +128,7 @@ scenario!(x035_a_fault_that_storage_refuses_is_not_written_and_the_phase_runs_ag
     kit.disk.refuse(task_write(|task| ended_by_the_scheduler(&task.state)));
     kit.replace(throws_once(&log)).await;
     let id = kit.create(&throws_once(&log), String::new()).await;
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(1.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(1.into()));
     assert_eq!(log.words(), ["a", "a"]);
     assert_eq!(kit.task(id.erase()).await.restarts, 0);
 });
@@ -143,7 +143,7 @@ scenario!(x035_a_fault_whose_storage_fails_is_not_written_and_a_reopen_runs_the_
     kit.crash().await;
     drop(hold);
     kit.reopen().await;
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(1.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(1.into()));
     assert_eq!(log.words(), ["a", "a"]);
     let written = lost.records(id.erase()).into_iter().filter(|record| ended_by_the_scheduler(&record.state)).count();
     assert_eq!(written, 1, "only the one that was lost");
@@ -163,7 +163,7 @@ scenario!(x035_an_orphaning_whose_storage_fails_leaves_the_task_as_it_was, async
     let record = kit.task(id.erase()).await;
     assert_eq!((record.state, record.abort_requested), (TaskState::Pending { checkpoint: at("a") }, false));
     kit.replace(Script::new(&log, |_, runtime| async move { end(&runtime, 1).await })).await;
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(1.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(1.into()));
     assert_eq!(log.words(), ["a"], "it runs once");
 });
 
@@ -218,7 +218,7 @@ scenario!(x038_five_cut_offs_park_a_task_until_it_is_retried_or_aborted, async |
     assert_eq!((log.count("r:a"), kit.task(retried.erase()).await.restarts), (6, 0));
     assert!(!kit.harness().retry_task(retried.erase()).await.unwrap(), "it is not parked any more");
     kit.harness().abort_task(stopped.erase()).await.unwrap();
-    assert!(matches!(kit.harness().wait_for_task(stopped).await.unwrap(), Outcome::Aborted { .. }));
+    assert!(matches!(kit.outcome(stopped).await, Outcome::Aborted { .. }));
     assert_eq!((log.count("s:a"), log.count("s:abort")), (5, 1));
 });
 

@@ -62,7 +62,7 @@ scenario!(s070_a_task_without_a_definition_waits_for_one, async |kit| {
     assert!(log.words().is_empty());
     kit.replace(ends::<1>(&log)).await;
     kit.harness().wait_for_idle().await.unwrap();
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(1.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(1.into()));
     assert_eq!(log.words(), ["a"]);
 });
 
@@ -76,7 +76,7 @@ scenario!(x029_a_task_of_a_newer_version_waits_for_a_fitting_definition, async |
     assert_eq!(kit.view(id.erase()).await, blocked("task_too_old"));
     assert!(log.words().is_empty());
     kit.replace(ends::<2>(&log)).await;
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(2.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(2.into()));
 });
 
 scenario!(s071_a_migration_lands_with_the_reservation, async |kit| {
@@ -87,7 +87,7 @@ scenario!(s071_a_migration_lands_with_the_reservation, async |kit| {
         Ok(("new".to_owned(), at("z")))
     });
     kit.replace(newer).await;
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(2.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(2.into()));
     assert_eq!(log.words(), [r#"from 1: "old" {"phase":"a"}"#, "new:z"]);
     let records = kit.disk.records(id.erase());
     let states: Vec<_> = records.iter().map(|record| (record.version, record.input.clone(), record.state.clone())).collect();
@@ -107,7 +107,7 @@ scenario!(a_failed_migration_is_reported_once_and_tried_again_with_another_defin
     let error = Some("no way".to_owned());
     assert_eq!(kit.view(id.erase()).await, TaskView::Blocked { reason: "migration_failed".to_owned(), error });
     kit.replace(ends::<2>(&log).migrates(|_, _, _, _| Ok((String::new(), at("z"))))).await;
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(2.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(2.into()));
     assert_eq!(log.words(), ["tried", "z"]);
     assert_eq!(kit.reports(), [LineReport::MigrationFailed { task: id.erase(), error: "no way".to_owned() }]);
 });
@@ -123,7 +123,7 @@ scenario!(s073_a_replaced_definition_takes_the_task_over_at_the_next_boundary, a
         gate.begun().await;
         gate.open();
     }
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed("new".into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed("new".into()));
     assert_eq!(log.words()[..6], ["a", "old begins a", "old ends a", "b", "new begins b", "new ends b"]);
     assert_eq!(log.count("old begins a"), 1);
 
@@ -163,7 +163,7 @@ scenario!(s074_a_replacement_that_cannot_take_the_task_leaves_it_with_the_old_co
     assert!(log.words().iter().all(|word| !word.contains("er begins")), "{:?}", log.words());
     assert_eq!(kit.task(id.erase()).await.state, TaskState::Running { checkpoint: at("g") });
     gate.open();
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed("old".into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed("old".into()));
     assert_eq!(log.words().iter().filter(|word| word.starts_with("old begins")).count(), 7);
 });
 
@@ -174,7 +174,7 @@ scenario!(s074_a_newer_definition_that_migrates_takes_the_task_over, async |kit|
     gate.begun().await;
     kit.replace(ends::<3>(&log).migrates(|_, _, _, _| Ok((String::new(), at("z"))))).await;
     gate.open();
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(3.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(3.into()));
     assert_eq!(log.words(), ["a", "old begins a", "old ends a", "z"]);
     assert_eq!(kit.reports(), []);
 });
@@ -185,8 +185,8 @@ scenario!(a_blocked_task_holds_nobody_up, async |kit| {
     let stuck = kit.create(&ends::<1>(&log), "stuck".to_owned()).await;
     let other = picofleet_harness_tests::script::Other::new(&log, |_, runtime| async move { end(&runtime, 1).await });
     let free = kit.begin(other, "free".to_owned()).await;
-    assert_eq!(kit.harness().wait_for_task(free).await.unwrap(), Outcome::Completed(1.into()));
+    assert_eq!(kit.outcome(free).await, Outcome::Completed(1.into()));
     assert_eq!(kit.view(stuck.erase()).await, blocked("missing_task"));
     kit.replace(Script::new(&log, |_, runtime| async move { end(&runtime, 2).await })).await;
-    assert_eq!(kit.harness().wait_for_task(stuck).await.unwrap(), Outcome::Completed(2.into()));
+    assert_eq!(kit.outcome(stuck).await, Outcome::Completed(2.into()));
 });

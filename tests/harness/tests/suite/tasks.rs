@@ -74,7 +74,7 @@ scenario!(s065_s092_entries_name_their_task_and_children_are_in_its_conversation
         })
         .await;
     let (conversation, id) = created.unwrap();
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(6.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(6.into()));
     let entries = kit.entries(&kit.conversation(conversation).await).await;
     let notes: Vec<_> = entries.iter().filter(|entry| entry.kind == "note").map(|entry| entry.by_task_id).collect();
     assert_eq!(notes, [Some(id.erase())]);
@@ -130,6 +130,6 @@ scenario!(s088_an_abort_of_the_conversation_ends_its_task, async |kit| {
     let id = kit.begin(script, String::new()).await;
     kit.until("the phase", async || log.count("only") == 1).await;
     kit.root().await.abort(false).await.unwrap();
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Aborted { reason: None, result: None });
+    assert_eq!(kit.outcome(id).await, Outcome::Aborted { reason: None, result: None });
     assert_eq!(log.words(), ["only", "abort"]);
 });

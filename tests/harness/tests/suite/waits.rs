@@ -24,7 +24,7 @@ fn other(log: &Log) -> Other {
 }
 
 async fn faulted(kit: &Kit, id: TaskId<Json>) -> String {
-    match kit.harness().wait_for_task(id).await.unwrap() {
+    match kit.outcome(id).await {
         Outcome::Faulted(error) => error.message,
         outcome => panic!("{outcome:?}"),
     }
@@ -40,7 +40,7 @@ scenario!(s075_a_wait_for_nothing_resumes, async |kit| {
             end(&runtime, 1).await
         });
         let id = kit.begin(script, String::new()).await;
-        assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(1.into()));
+        assert_eq!(kit.outcome(id).await, Outcome::Completed(1.into()));
         assert_eq!(log.words(), ["a", "resumed"]);
         let waited = kit.disk.records(id.erase()).into_iter().filter(|record| record.status() == TaskStatus::Waiting);
         assert_eq!(waited.count(), 1);
@@ -90,7 +90,7 @@ scenario!(s075_a_task_runs_on_beside_its_children_and_waits_for_subsets, async |
     let id = kit.create(&script, "p".to_owned()).await;
     kit.replace(other(&log)).await;
     kit.replace(script).await;
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(3.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(3.into()));
     let words = log.words();
     let own: Vec<_> = words.iter().filter(|word| word.starts_with("p:")).cloned().collect();
     assert_eq!(own, ["p:a", "p:b", "p:c", "p:d", "p:e"]);
@@ -183,7 +183,7 @@ scenario!(x034_a_wait_that_closes_a_cycle_is_refused_and_a_diamond_is_not, async
     assert!(why.contains("wait cycle") && why.contains(&format!("{last} -> {first}")), "{why}");
     // The diamond ends: the two resume, and then the first.
     for task in &created[..3] {
-        assert_eq!(kit.harness().wait_for_task(*task).await.unwrap(), Outcome::Completed(1.into()));
+        assert_eq!(kit.outcome(*task).await, Outcome::Completed(1.into()));
     }
 });
 
@@ -214,7 +214,7 @@ scenario!(x034_a_background_task_may_wait_for_the_owner_of_its_conversation, asy
         .unwrap();
     kit.until("the wait", async || kit.view(background.erase()).await == TaskView::Waiting { on: vec![task.erase()] }).await;
     kit.gate.open();
-    assert_eq!(kit.harness().wait_for_task(background).await.unwrap(), Outcome::Completed(1.into()));
+    assert_eq!(kit.outcome(background).await, Outcome::Completed(1.into()));
     assert!(kit.task(task.erase()).await.terminal());
 });
 
@@ -232,7 +232,7 @@ fn sleeps(log: &Log) -> Script {
 /// Runs another task to its end: whatever could have been planned before, was.
 async fn passes(kit: &Kit, log: &Log) {
     let id = kit.create(&other(log), String::new()).await;
-    kit.harness().wait_for_task(id).await.unwrap();
+    kit.outcome(id).await;
 }
 
 scenario!(x037_a_sleeper_resumes_at_its_time_also_after_a_reopen, async |kit| {
@@ -255,7 +255,7 @@ scenario!(x037_a_sleeper_resumes_at_its_time_also_after_a_reopen, async |kit| {
         assert_eq!(kit.task(id.erase()).await.state, TaskState::Sleeping { checkpoint: at("due"), until: Millis(until) });
     }
     kit.clock.set(Millis(until));
-    assert_eq!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Completed(1.into()));
+    assert_eq!(kit.outcome(id).await, Outcome::Completed(1.into()));
     assert_eq!(log.words(), [format!("{until}:a"), due]);
 });
 
@@ -266,7 +266,7 @@ scenario!(x037_an_abort_wakes_a_sleeper_for_its_abort_handler, async |kit| {
     let id = kit.create(&sleeps(&log), until.to_string()).await;
     kit.until("the sleep", async || kit.task(id.erase()).await.status() == TaskStatus::Sleeping).await;
     kit.harness().abort_task(id.erase()).await.unwrap();
-    assert!(matches!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Aborted { .. }));
+    assert!(matches!(kit.outcome(id).await, Outcome::Aborted { .. }));
     assert_eq!(log.words(), [format!("{until}:a"), format!("{until}:abort")]);
 });
 
@@ -302,6 +302,6 @@ scenario!(an_abort_ends_a_wait_early, async |kit| {
     let id = kit.begin(script, String::new()).await;
     kit.until("the wait", async || kit.task(id.erase()).await.status() == TaskStatus::Waiting).await;
     kit.harness().abort_task(id.erase()).await.unwrap();
-    assert!(matches!(kit.harness().wait_for_task(id).await.unwrap(), Outcome::Aborted { .. }));
+    assert!(matches!(kit.outcome(id).await, Outcome::Aborted { .. }));
     assert!(!kit.task(awaited.erase()).await.abort_requested, "it is somebody else's");
 });
