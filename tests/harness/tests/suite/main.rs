@@ -9,7 +9,7 @@ mod conversations;
 mod crash;
 mod generation;
 mod inbox;
-mod inspection;
+mod inspect;
 mod kill_matrix;
 mod opening;
 mod outage;
