@@ -1,6 +1,6 @@
 //! An engine of one coordinator and one worker, and what a test does with it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use picofleet_coordinator::{Coordinator, Options};
@@ -10,7 +10,7 @@ use picofleet_harness::effects::Services;
 use picofleet_harness::host::{Conversation, Harness, Submission};
 use picofleet_harness::kind::{TaskKind, TaskOptions, TxTasks as _};
 use picofleet_harness::line::ConversationWatch;
-use picofleet_harness::line::LineOptions;
+use picofleet_harness::line::{LineOptions, LineReport};
 use picofleet_harness::registry::Registry;
 use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
 use picofleet_harness::task::LineTasks;
@@ -25,7 +25,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Faults, Gate, Reply, Stage};
+use crate::{Disk, Faults, Gate, Reply, Stage};
 
 /// The longest that a test waits for a condition. It only ends a test that can't succeed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -65,11 +65,14 @@ pub struct Kit {
     pub tasks: LineTasks,
     /// What goes wrong between worker and coordinator.
     pub faults: Faults,
+    /// What goes wrong between the session and its store.
+    pub disk: Disk,
     /// How the worker works.
     pub worker: picofleet_worker::Options,
     /// Whether a session that opens goes on with its work by itself; as of the next start.
     pub resume: bool,
     wire: Wire,
+    reports: Arc<Mutex<Vec<String>>>,
     store: Arc<dyn Store>,
     directory: Option<TempDir>,
     session: SessionId,
@@ -111,26 +114,32 @@ impl Kit {
         crate::tools::register(&registry, &gate);
         let tasks = LineTasks::of(&registry);
         let (faults, worker, resume) = (Faults::default(), picofleet_worker::Options::default(), true);
-        Self { stage, gate, clock, registry, tasks, faults, worker, resume, wire, store, directory, session, engine: None }
+        let (disk, reports) = (Disk::default(), Arc::default());
+        Self { stage, gate, clock, registry, tasks, faults, disk, worker, resume, wire, reports, store, directory, session, engine: None }
     }
 
     /// Starts coordinator and worker. The session opens with the first call.
     pub fn start(&mut self) {
         assert!(self.engine.is_none(), "the kit runs already");
+        let reports = Arc::clone(&self.reports);
+        let on_report = move |report: &LineReport| reports.lock().unwrap().push(format!("{report:?}"));
         let options = Options {
             clock: self.clock.clone(),
             tasks: self.tasks.clone(),
-            line: LineOptions::of(&self.registry),
+            line: LineOptions { on_report: Some(Arc::new(on_report)), ..LineOptions::of(&self.registry) },
             sweep: Duration::from_millis(20),
             resume: self.resume,
         };
-        let (coordinator, outgoing) = Coordinator::new(Arc::clone(&self.store), options);
+        let (coordinator, outgoing) = Coordinator::new(self.disk.before(Arc::clone(&self.store)), options);
         let server = Arc::new(coordinator.clone());
         let transport: Arc<dyn Transport> = match self.wire {
             Wire::Plain => Arc::new(Local::plain(server)),
             Wire::Encoded => Arc::new(Local::encoded(server)),
         };
-        let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone())).with_clock(self.clock.clone());
+        let reports = Arc::clone(&self.reports);
+        let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone()))
+            .with_clock(self.clock.clone())
+            .with_report(move |error| reports.lock().unwrap().push(error.to_string()));
         let stop = CancellationToken::new();
         let worker = Worker::new(self.faults.between(Arc::clone(&transport)), services, self.worker.clone());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
@@ -150,6 +159,24 @@ impl Kit {
         }
     }
 
+    /// Ends worker and coordinator where they are: nothing is handed back and nothing is closed.
+    pub async fn crash(&mut self) {
+        let engine = self.engine.take().expect("the kit runs");
+        engine.worker.abort();
+        assert!(engine.worker.await.is_err_and(|ended| ended.is_cancelled()), "the worker ended by itself");
+    }
+
+    /// Begins to close the coordinator, while the worker goes on.
+    pub fn closing(&self) -> JoinHandle<()> {
+        let coordinator = self.engine().coordinator.clone();
+        tokio::spawn(async move { coordinator.close().await })
+    }
+
+    /// What line and worker reported so far.
+    pub fn reported(&self) -> Vec<String> {
+        self.reports.lock().unwrap().clone()
+    }
+
     /// Stops, opens the store again, starts, and opens the session, so that its work goes on.
     pub async fn reopen(&mut self) {
         self.stop().await;
@@ -158,7 +185,15 @@ impl Kit {
             self.store = store(self.directory.as_ref());
         }
         self.start();
-        self.engine().coordinator.resume(self.session).await.unwrap();
+        if self.resume {
+            self.engine().coordinator.resume(self.session).await.unwrap();
+        }
+    }
+
+    /// As [`Kit::reopen`], but its work waits until somebody asks for progress, from now on at every start.
+    pub async fn reopen_paused(&mut self) {
+        self.resume = false;
+        self.reopen().await;
     }
 
     /// The session's host surface, as of this start.

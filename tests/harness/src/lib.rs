@@ -5,14 +5,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
 pub mod child;
+mod disk;
 mod faults;
+mod hooks;
 mod kit;
 mod looks;
 mod stage;
 mod subagent;
 mod tools;
 
+pub use disk::{Disk, HeldBatch};
 pub use faults::Faults;
+pub use hooks::{AskedGeneration, AskedTool};
 pub use kit::{Backing, Kit, Wire};
 pub use looks::{last_code, text};
 pub use stage::{Asked, Reply, Stage};
