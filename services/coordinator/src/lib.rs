@@ -112,6 +112,8 @@ enum ServeError {
     Stopping,
     #[error("another owner has it")]
     NotOwner,
+    #[error("the coordinator has no definition of the built-in task {0}; begin with LineTasks::built_in()")]
+    MissingTask(&'static str),
 }
 
 impl Coordinator {
@@ -239,15 +241,20 @@ impl Coordinator {
         if self.inner.sealed.load(Ordering::Acquire) {
             return Err(ServeError::NotOwner);
         }
+        let tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(missing) = tasks.missing() {
+            return Err(ServeError::MissingTask(missing));
+        }
         let Options { clock, mut line, resume, .. } = self.inner.options.clone();
-        if !self.known().insert(id) {
+        if self.known().contains(&id) {
             line.invocations = Invocations::Live;
         }
         let tenant = self.inner.store.session(id).await?.map(|record| record.tenant).unwrap_or_default();
         let options = line.session(SessionOptions { clock, ..SessionOptions::default() });
         let session = Session::open(&*self.inner.store, id, options).await?;
-        let tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let line = SessionLine::open(session, tasks, line).await?;
+        // Only now: an opening that failed has given nobody an invocation.
+        self.known().insert(id);
         if resume {
             line.resume();
         }

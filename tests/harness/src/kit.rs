@@ -1,7 +1,7 @@
 //! An engine of one coordinator and one worker, and what a test does with it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use picofleet_coordinator::{Coordinator, Options};
@@ -67,15 +67,16 @@ pub struct Kit {
     pub tasks: LineTasks,
     /// What goes wrong between worker and coordinator.
     pub faults: Faults,
-    /// What commits meet on their way into storage.
+    /// What goes wrong between the session and its store.
     pub disk: Disk,
     /// How the worker works.
     pub worker: picofleet_worker::Options,
     /// Whether a session that opens goes on with its work by itself; as of the next start.
     pub resume: bool,
-    reports: Arc<Mutex<Vec<LineReport>>>,
-    defined: Mutex<HashMap<&'static str, Registration>>,
     wire: Wire,
+    reports: Arc<Mutex<Vec<String>>>,
+    /// What [`Kit::replace`] registered, by name.
+    defined: Mutex<HashMap<&'static str, Registration>>,
     store: Arc<dyn Store>,
     directory: Option<TempDir>,
     session: SessionId,
@@ -116,8 +117,9 @@ impl Kit {
         let (stage, gate, registry) = (Stage::new(clock.clone()), Gate::new(), Registry::new());
         crate::tools::register(&registry, &gate);
         let tasks = LineTasks::of(&registry);
-        let (faults, disk, worker) = (Faults::default(), Disk::default(), picofleet_worker::Options::default());
-        let (reports, defined, resume) = (Arc::default(), Mutex::default(), true);
+        let (faults, worker, resume) = (Faults::default(), picofleet_worker::Options::default(), true);
+        let (disk, reports, defined) = (Disk::default(), Arc::default(), Mutex::default());
+        let engine = None;
         Self {
             stage,
             gate,
@@ -128,13 +130,13 @@ impl Kit {
             disk,
             worker,
             resume,
+            wire,
             reports,
             defined,
-            wire,
             store,
             directory,
             session,
-            engine: None,
+            engine,
         }
     }
 
@@ -142,7 +144,7 @@ impl Kit {
     pub fn start(&mut self) {
         assert!(self.engine.is_none(), "the kit runs already");
         let reports = Arc::clone(&self.reports);
-        let on_report = move |report: &LineReport| reports.lock().unwrap_or_else(PoisonError::into_inner).push(report.clone());
+        let on_report = move |report: &LineReport| reports.lock().unwrap().push(format!("{report:?}"));
         let options = Options {
             clock: self.clock.clone(),
             tasks: self.tasks.clone(),
@@ -156,7 +158,10 @@ impl Kit {
             Wire::Plain => Arc::new(Local::plain(server)),
             Wire::Encoded => Arc::new(Local::encoded(server)),
         };
-        let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone())).with_clock(self.clock.clone());
+        let reports = Arc::clone(&self.reports);
+        let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone()))
+            .with_clock(self.clock.clone())
+            .with_report(move |error| reports.lock().unwrap().push(error.to_string()));
         let stop = CancellationToken::new();
         let worker = Worker::new(self.faults.between(Arc::clone(&transport)), services, self.worker.clone());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
@@ -176,19 +181,22 @@ impl Kit {
         }
     }
 
-    /// Leaves everything where it is, as the death of the process does: nothing is given back and nobody says anything any more. What is
-    /// held on its way into storage is never written once its hold is dropped. [`Kit::reopen`] goes on.
+    /// Ends worker and coordinator where they are: nothing is handed back and nothing is closed.
     pub async fn crash(&mut self) {
-        if let Some(engine) = self.engine.take() {
-            engine.worker.abort();
-            let stopped = engine.worker.await;
-            assert!(stopped.is_err_and(|error| error.is_cancelled()), "the worker ended before the crash");
-        }
+        let engine = self.engine.take().expect("the kit runs");
+        engine.worker.abort();
+        assert!(engine.worker.await.is_err_and(|ended| ended.is_cancelled()), "the worker ended by itself");
     }
 
-    /// Closes the coordinator while the worker is still there: it waits until the invocations have stopped.
-    pub async fn close(&self) {
-        self.engine().coordinator.close().await;
+    /// Begins to close the coordinator, while the worker goes on.
+    pub fn closing(&self) -> JoinHandle<()> {
+        let coordinator = self.engine().coordinator.clone();
+        tokio::spawn(async move { coordinator.close().await })
+    }
+
+    /// What line and worker reported so far.
+    pub fn reported(&self) -> Vec<String> {
+        self.reports.lock().unwrap().clone()
     }
 
     /// Stops, opens the store again, starts, and opens the session, so that its work goes on.
@@ -199,7 +207,15 @@ impl Kit {
             self.store = store(self.directory.as_ref());
         }
         self.start();
-        self.engine().coordinator.resume(self.session).await.unwrap();
+        if self.resume {
+            self.engine().coordinator.resume(self.session).await.unwrap();
+        }
+    }
+
+    /// As [`Kit::reopen`], but its work waits until somebody asks for progress, from now on at every start.
+    pub async fn reopen_paused(&mut self) {
+        self.resume = false;
+        self.reopen().await;
     }
 
     /// The session's host surface, as of this start.
@@ -268,13 +284,8 @@ impl Kit {
         }
     }
 
-    fn defined(&self) -> std::sync::MutexGuard<'_, HashMap<&'static str, Registration>> {
-        self.defined.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What lines reported so far.
-    pub fn reports(&self) -> Vec<LineReport> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn defined(&self) -> MutexGuard<'_, HashMap<&'static str, Registration>> {
+        self.defined.lock().unwrap()
     }
 
     /// The session as storage has it.

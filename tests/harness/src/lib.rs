@@ -7,6 +7,7 @@
 pub mod child;
 mod disk;
 mod faults;
+mod hooks;
 mod kit;
 mod looks;
 pub mod script;
@@ -14,8 +15,9 @@ mod stage;
 mod subagent;
 mod tools;
 
-pub use disk::{Disk, Hold, task_write};
+pub use disk::{Disk, HeldBatch, task_write};
 pub use faults::Faults;
+pub use hooks::{AskedGeneration, AskedTool};
 pub use kit::{Backing, Kit, Wire};
 pub use looks::{last_code, text};
 pub use stage::{Asked, Reply, Stage};

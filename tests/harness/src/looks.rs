@@ -67,6 +67,17 @@ impl Kit {
         self.harness().get_task(id).await.unwrap().expect("the task is there")
     }
 
+    /// Every task of a kind, also those that are over, in the order of ids.
+    pub async fn tasks(&self, kind: &str) -> Vec<TaskRecord> {
+        // Ids are of one session. Behind the newest entry come those of its own commit and of the next few.
+        let newest = self.entries(&self.root().await).await.last().map_or(0, |entry| entry.id.get());
+        let mut found = Vec::new();
+        for id in (1..newest + 32).filter_map(|id| TaskId::new(id).ok()) {
+            found.extend(self.harness().get_task(id).await.unwrap().filter(|task| task.kind == kind));
+        }
+        found
+    }
+
     /// Where a live task is, as an inspection shows it.
     pub async fn view(&self, id: TaskId) -> TaskView {
         let inspection = self.harness().inspect().await.unwrap();

@@ -174,7 +174,10 @@ impl SessionLine {
             .commit_bound(bound, async |tx| {
                 let by = match begin.by {
                     Some((task, invocation)) => Some(self.still_held(tx, task, invocation).await?),
-                    None => None,
+                    None => {
+                        self.unsealed()?;
+                        None
+                    }
                 };
                 let begun = self.begun(tx, &begin, by.as_ref().map(|(record, _)| record.clone())).await?;
                 ends.begun.send_replace(Some(Answer::Begun(Box::new(begun))));
@@ -184,6 +187,10 @@ impl SessionLine {
                     () = ends.release.cancelled() => return Err(Lost::Released),
                     () = tokio::time::sleep(self.inner.options.hold) => return Err(Lost::Expired),
                 };
+                // What a task says is looked at where it arrives.
+                if by.is_none() {
+                    self.unsealed()?;
+                }
                 self.land(tx, id, by, ending).await
             })
             .await
@@ -192,6 +199,7 @@ impl SessionLine {
     /// The running record and the invocation, where that may commit. On the line, so that no saying comes between.
     async fn still_held(&self, tx: &Tx, task: TaskId, invocation: InvocationId) -> Result<(TaskRecord, Held), Lost> {
         let gone = || Lost::Rollback(Rollback::Refused(Refusal::Gone));
+        self.unsealed().map_err(|_| gone())?;
         let held = self.state().held.get(&task).filter(|held| held.invocation == invocation).cloned().ok_or_else(gone)?;
         let record = self.gated(tx, task, held.mode).await?.ok_or_else(gone)?;
         Ok((record, held))

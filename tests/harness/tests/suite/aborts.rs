@@ -109,8 +109,8 @@ async fn until_killed(kill: Kill) {
         // It ends with the process.
         let _ = harness.abort_task(id.erase()).await;
     };
-    let marks = (kill == Kill::MarkNotStored).then(|| kit.disk.hold(task_write(|task| task.abort_requested)));
-    let ends = (kill == Kill::OutcomeNotStored).then(|| kit.disk.hold(task_write(|task| task.terminal())));
+    let marks = (kill == Kill::MarkNotStored).then(|| kit.disk.hold_write(task_write(|task| task.abort_requested)));
+    let ends = (kill == Kill::OutcomeNotStored).then(|| kit.disk.hold_write(task_write(|task| task.terminal())));
     tokio::spawn(aborts);
     if let Some(marks) = marks {
         marks.arrived().await;

@@ -134,12 +134,11 @@ scenario!(s077_scheduling_is_shown_as_running_and_closing, async |kit| {
     gate.begun().await;
     assert_eq!(shown(&kit).await, (Scheduling::Running, vec![(id.erase(), TaskView::Running)]));
     let harness = kit.harness();
-    let look = async {
-        kit.until("the close", async || harness.inspect().await.unwrap().scheduling == Scheduling::Closing).await;
-        assert_eq!(shown(&kit).await, (Scheduling::Closing, vec![(id.erase(), TaskView::Running)]));
-        gate.open();
-    };
-    tokio::join!(kit.close(), look);
+    let closing = kit.closing();
+    kit.until("the close", async || harness.inspect().await.unwrap().scheduling == Scheduling::Closing).await;
+    assert_eq!(shown(&kit).await, (Scheduling::Closing, vec![(id.erase(), TaskView::Running)]));
+    gate.open();
+    closing.await.unwrap();
     assert!(matches!(harness.inspect().await, Err(HostError::Unavailable(_))));
     kit.reopen().await;
     gate.open();

@@ -2,13 +2,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
 mod aborts;
+mod asks;
 mod background;
 mod calls;
+mod closing;
 mod configuration;
 mod conversations;
 mod crash;
+mod creation;
 mod generation;
 mod inbox;
+mod inbox_ops;
 mod inspect;
 mod kill_matrix;
 mod opening;
@@ -17,6 +21,7 @@ mod phases;
 mod prompt;
 mod recovery;
 mod replacement;
+mod rounds;
 mod stale;
 mod subagents;
 mod tasks;
@@ -25,6 +30,8 @@ mod usage;
 mod waits;
 mod withdrawn;
 
+use picofleet_harness::frame::Frame;
+use picofleet_harness::line::{ConversationWatch, Followed};
 use picofleet_session::{InputState, SubmissionRecord, SubmissionState, WriteState};
 
 /// Why a submission is unanswered; empty where it is not.
@@ -41,6 +48,20 @@ fn reason(record: &SubmissionRecord) -> &str {
 fn detail(record: &SubmissionRecord) -> String {
     let SubmissionState::Input(InputState::Unanswered { detail: Some(detail), .. }) = &record.state else { return String::new() };
     detail.as_str().map(std::borrow::Cow::into_owned).unwrap_or_default()
+}
+
+/// The next frame that fits.
+async fn frame(watch: &mut ConversationWatch, mut fits: impl FnMut(&Frame) -> bool) -> Frame {
+    let next = async {
+        loop {
+            match watch.next().await {
+                Followed::Frame(frame) if fits(&frame) => return *frame,
+                Followed::Frame(_) => {}
+                other => panic!("{other:?} in the place of a frame"),
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), next).await.expect("the frame comes")
 }
 
 /// An object without fields.

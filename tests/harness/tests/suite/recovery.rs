@@ -89,7 +89,7 @@ async fn child_inside_a_reservation() {
     let mut kit = Kit::in_directory(&directory, None).await;
     let log = Log::default();
     kit.replace(effect(&log, &Gate::new())).await;
-    let hold = kit.disk.hold(task_write(|task| task.status() == TaskStatus::Running));
+    let hold = kit.disk.hold_write(task_write(|task| task.status() == TaskStatus::Running));
     kit.create(&effect(&log, &Gate::new()), FIRST.to_owned()).await;
     hold.arrived().await;
     assert!(log.words().is_empty());
@@ -136,28 +136,27 @@ scenario!(x035_a_fault_that_storage_refuses_is_not_written_and_the_phase_runs_ag
 scenario!(x035_a_fault_whose_storage_fails_is_not_written_and_a_reopen_runs_the_task_once, async |kit| {
     let log = Log::default();
     kit.replace(throws_once(&log)).await;
-    let lost = kit.disk.clone();
-    let hold = kit.disk.hold(task_write(|task| ended_by_the_scheduler(&task.state)));
+    let hold = kit.disk.hold_write(task_write(|task| ended_by_the_scheduler(&task.state)));
     let id = kit.create(&throws_once(&log), String::new()).await;
     hold.arrived().await;
     kit.crash().await;
-    drop(hold);
+    hold.lose();
     kit.reopen().await;
     assert_eq!(kit.outcome(id).await, Outcome::Completed(1.into()));
     assert_eq!(log.words(), ["a", "a"]);
-    let written = lost.records(id.erase()).into_iter().filter(|record| ended_by_the_scheduler(&record.state)).count();
+    let written = kit.disk.records(id.erase()).into_iter().filter(|record| ended_by_the_scheduler(&record.state)).count();
     assert_eq!(written, 1, "only the one that was lost");
 });
 
 scenario!(x035_an_orphaning_whose_storage_fails_leaves_the_task_as_it_was, async |kit| {
     let log = Log::default();
     let id = kit.create(&Script::new(&log, |_, runtime| async move { end(&runtime, 1).await }), String::new()).await;
-    let hold = kit.disk.hold(task_write(|task| ended_by_the_scheduler(&task.state)));
+    let hold = kit.disk.hold_write(task_write(|task| ended_by_the_scheduler(&task.state)));
     let harness = kit.harness();
     let abort = tokio::spawn(async move { harness.abort_task(id.erase()).await });
     hold.arrived().await;
     kit.crash().await;
-    drop(hold);
+    hold.lose();
     abort.abort();
     kit.reopen().await;
     let record = kit.task(id.erase()).await;
@@ -204,14 +203,16 @@ scenario!(x038_five_cut_offs_park_a_task_until_it_is_retried_or_aborted, async |
         kit.reopen().await;
     }
     kit.until("both are parked", async || views(&kit).await == [parked(), parked()]).await;
-    kit.until("both are reported", async || kit.reports().len() == 2).await;
-    assert!([retried, stopped].iter().all(|task| kit.reports().contains(&LineReport::RestartLimit { task: task.erase() })));
+    kit.until("both are reported", async || kit.reported().len() == 2).await;
+    assert!(
+        [retried, stopped].iter().all(|task| kit.reported().contains(&format!("{:?}", LineReport::RestartLimit { task: task.erase() })))
+    );
     assert_eq!((log.count("r:a"), log.count("s:a")), (5, 5));
     // It stays so, also over a reopen, and is not reported again.
     kit.reopen().await;
     kit.harness().resume().await.unwrap();
     assert_eq!(views(&kit).await, [parked(), parked()]);
-    assert_eq!(kit.reports().len(), 2);
+    assert_eq!(kit.reported().len(), 2);
 
     assert!(kit.harness().retry_task(retried.erase()).await.unwrap());
     gate.begun().await;
@@ -246,5 +247,5 @@ scenario!(x038_progress_resets_the_count_and_an_orderly_close_counts_nothing, as
     kit.reopen().await;
     kit.until("another run", async || log.count("b") == usize::try_from(RESTART_LIMIT).unwrap() + 3).await;
     assert_eq!(kit.task(id.erase()).await.restarts, 1);
-    assert_eq!(kit.reports(), []);
+    assert_eq!(kit.reported(), [""; 0]);
 });
