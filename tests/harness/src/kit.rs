@@ -1,6 +1,6 @@
 //! An engine of one coordinator and one worker, and what a test does with it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use picofleet_coordinator::{Coordinator, Options};
@@ -82,6 +82,8 @@ pub struct Kit {
 struct Engine {
     coordinator: Coordinator,
     transport: Arc<dyn Transport>,
+    /// What the worker and everything that it runs hold, and nobody else.
+    held: Weak<dyn Transport>,
     worker: JoinHandle<()>,
     stop: CancellationToken,
 }
@@ -141,9 +143,11 @@ impl Kit {
             .with_clock(self.clock.clone())
             .with_report(move |error| reports.lock().unwrap().push(error.to_string()));
         let stop = CancellationToken::new();
-        let worker = Worker::new(self.faults.between(Arc::clone(&transport)), services, self.worker.clone());
+        let between = self.faults.between(Arc::clone(&transport));
+        let held = Arc::downgrade(&between);
+        let worker = Worker::new(between, services, self.worker.clone());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
-        self.engine = Some(Engine { coordinator, transport, worker, stop });
+        self.engine = Some(Engine { coordinator, transport, held, worker, stop });
     }
 
     fn engine(&self) -> &Engine {
@@ -164,6 +168,8 @@ impl Kit {
         let engine = self.engine.take().expect("the kit runs");
         engine.worker.abort();
         assert!(engine.worker.await.is_err_and(|ended| ended.is_cancelled()), "the worker ended by itself");
+        // What it ran may be on another thread still.
+        self.until("the end of what runs", async || engine.held.strong_count() == 0).await;
     }
 
     /// Begins to close the coordinator, while the worker goes on.
@@ -265,7 +271,10 @@ impl Kit {
         let again = self.harness().submission(submission.id()).await.unwrap().expect("the submission is there");
         match tokio::time::timeout(PATIENCE, again.wait()).await {
             Ok(record) => record.unwrap(),
-            Err(_) => panic!("submission {} does not settle: {:?}", submission.id(), again.status().await),
+            Err(_) => {
+                let live = self.harness().inspect().await;
+                panic!("submission {} does not settle: {:?}; live work: {live:#?}", submission.id(), again.status().await)
+            }
         }
     }
 
