@@ -1,7 +1,7 @@
 //! An engine of one coordinator and one worker, and what a test does with it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use picofleet_coordinator::{Coordinator, Options};
@@ -69,6 +69,8 @@ pub struct Kit {
     pub faults: Faults,
     /// What goes wrong between the session and its store.
     pub disk: Disk,
+    /// How long a closure may hold a line; as of the next start. Long, so that no test depends on its machine.
+    pub hold: Duration,
     /// How the worker works.
     pub worker: picofleet_worker::Options,
     /// Whether a session that opens goes on with its work by itself; as of the next start.
@@ -86,6 +88,8 @@ pub struct Kit {
 struct Engine {
     coordinator: Coordinator,
     transport: Arc<dyn Transport>,
+    /// What the worker and everything that it runs hold, and nobody else.
+    held: Weak<dyn Transport>,
     worker: JoinHandle<()>,
     stop: CancellationToken,
 }
@@ -119,7 +123,7 @@ impl Kit {
         let tasks = LineTasks::of(&registry);
         let (faults, worker, resume) = (Faults::default(), picofleet_worker::Options::default(), true);
         let (disk, reports, defined) = (Disk::default(), Arc::default(), Mutex::default());
-        let engine = None;
+        let (hold, engine) = (PATIENCE, None);
         Self {
             stage,
             gate,
@@ -128,6 +132,7 @@ impl Kit {
             tasks,
             faults,
             disk,
+            hold,
             worker,
             resume,
             wire,
@@ -148,7 +153,7 @@ impl Kit {
         let options = Options {
             clock: self.clock.clone(),
             tasks: self.tasks.clone(),
-            line: LineOptions { on_report: Some(Arc::new(on_report)), ..LineOptions::of(&self.registry) },
+            line: LineOptions { hold: self.hold, on_report: Some(Arc::new(on_report)), ..LineOptions::of(&self.registry) },
             sweep: Duration::from_millis(20),
             resume: self.resume,
         };
@@ -163,9 +168,11 @@ impl Kit {
             .with_clock(self.clock.clone())
             .with_report(move |error| reports.lock().unwrap().push(error.to_string()));
         let stop = CancellationToken::new();
-        let worker = Worker::new(self.faults.between(Arc::clone(&transport)), services, self.worker.clone());
+        let between = self.faults.between(Arc::clone(&transport));
+        let held = Arc::downgrade(&between);
+        let worker = Worker::new(between, services, self.worker.clone());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
-        self.engine = Some(Engine { coordinator, transport, worker, stop });
+        self.engine = Some(Engine { coordinator, transport, held, worker, stop });
     }
 
     fn engine(&self) -> &Engine {
@@ -186,6 +193,8 @@ impl Kit {
         let engine = self.engine.take().expect("the kit runs");
         engine.worker.abort();
         assert!(engine.worker.await.is_err_and(|ended| ended.is_cancelled()), "the worker ended by itself");
+        // What it ran may be on another thread still.
+        self.until("the end of what runs", async || engine.held.strong_count() == 0).await;
     }
 
     /// Begins to close the coordinator, while the worker goes on.
@@ -335,7 +344,10 @@ impl Kit {
         let again = self.harness().submission(submission.id()).await.unwrap().expect("the submission is there");
         match tokio::time::timeout(PATIENCE, again.wait()).await {
             Ok(record) => record.unwrap(),
-            Err(_) => panic!("submission {} does not settle: {:?}", submission.id(), again.status().await),
+            Err(_) => {
+                let live = self.harness().inspect().await;
+                panic!("submission {} does not settle: {:?}; live work: {live:#?}", submission.id(), again.status().await)
+            }
         }
     }
 

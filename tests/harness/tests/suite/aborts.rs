@@ -124,7 +124,8 @@ async fn until_killed(kill: Kill) {
     }
     if matches!(kill, Kill::OutcomeNotStored | Kill::OutcomeStored) {
         abort.open();
-        match ends {
+        // Held to the end of the process.
+        match &ends {
             Some(ends) => ends.arrived().await,
             None => kit.until("the end", async || kit.task(id.erase()).await.terminal()).await,
         }

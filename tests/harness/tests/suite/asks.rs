@@ -366,7 +366,7 @@ fn said(name: &str, limits: (usize, usize), said: &'static [u8], explicit: Optio
 scenario!(x065_the_tail_of_texts_is_kept_and_images_stay, async |kit| {
     let block = |text: &str| object(&format!(r#"{{"type":"text","text":"{text}"}}"#)).to().unwrap();
     let image = object(r#"{"type":"image","data":"aGk=","mimeType":"image/png"}"#);
-    let content = Some(vec![block("a\\nb\\nc"), image.to().unwrap(), block("\\u001b[1mx")]);
+    let content = Some(vec![block("a\\nb\\nc"), image.to().unwrap(), block("\\u001b[1mx"), block("y\\n\\u001b[1mx\\nz")]);
     add(&kit, said("explicit", (50_000, 2), b"unseen", Some(ToolResult { content, ..ToolResult::default() }))).await;
     add(&kit, said("running", (50_000, 9), b"\x1b[1ma\tb\r\n\x07c", None)).await;
     add(&kit, said("long", (6, 9), "x\naäöü€".as_bytes(), None)).await;
@@ -378,7 +378,8 @@ scenario!(x065_the_tail_of_texts_is_kept_and_images_stay, async |kit| {
     assert_eq!(blocks[0].get("text"), Some(&Json::from("b\nc")), "bounded by lines");
     assert_eq!(blocks[1], image, "in its place");
     assert_eq!(blocks[2].get("text"), Some(&Json::from("\u{1b}[1mx")), "explicit text keeps its control characters");
-    assert_eq!((blocks.len(), last_code(of("c1")).as_str()), (4, "truncated"));
+    assert_eq!(blocks[3].get("text"), Some(&Json::from("\u{1b}[1mx\nz")), "also what is bounded");
+    assert_eq!((blocks.len(), last_code(of("c1")).as_str()), (5, "truncated"));
     assert_eq!((shown(of("c2")).as_str(), last_code(of("c2")).as_str()), ("[1ma\tb\nc", ""));
     // Six bytes back is the middle of a character.
     assert!(shown(of("c3")).starts_with("ü€\n<harness>"), "{}", shown(of("c3")));

@@ -8,7 +8,7 @@ use picofleet_harness::kinds::{GENERATION, TOOL};
 use picofleet_harness::line::Followed;
 use picofleet_harness::submission::SubmissionDraft;
 use picofleet_harness::tools::{ToolError, ToolResult};
-use picofleet_harness::wire::{Answer, HostCall, HostFailure, Refusal, Request};
+use picofleet_harness::wire::{Answer, HostCall, HostFailure, Refusal, Request, Said};
 use picofleet_harness_tests::{Closure, Kit, Reply, scenario};
 use picofleet_session::{ConversationId, EntryDraft, ROOT_CONVERSATION_ID, SubmissionStatus, TaskState};
 use tokio::sync::Semaphore;
@@ -163,9 +163,12 @@ scenario!(s197_a_mark_survives_a_close, async |kit| {
     assert_eq!((results, kit.stage.asked().len()), (1, 1));
 });
 
+/// The tool that takes a memo.
+const MEMO: &str = "memo";
+
 type Ends = Arc<Mutex<Vec<(String, bool)>>>;
 
-/// A tool that commits an entry when it is let go, keeps whether that was stored, and fails.
+/// A tool that commits an entry when it is let go, or takes a memo where it is the one for that; it keeps whether it was stored, and fails.
 async fn committing(kit: &Kit, name: &'static str, ends: &Ends) -> (Arc<Semaphore>, Arc<Semaphore>) {
     let [go, told]: [Arc<Semaphore>; 2] = std::array::from_fn(|_| Arc::new(Semaphore::new(0)));
     let (ends, inside, tell) = (Arc::clone(ends), Arc::clone(&go), Arc::clone(&told));
@@ -173,16 +176,22 @@ async fn committing(kit: &Kit, name: &'static str, ends: &Ends) -> (Arc<Semaphor
         let (ends, go, told) = (Arc::clone(&ends), Arc::clone(&inside), Arc::clone(&tell));
         async move {
             next(&go).await;
-            let write = api.commit(async |tx| {
-                tx.append_entry(api.conversation_id(), EntryDraft::new(name)).await?;
-                Ok::<_, Fault>(())
-            });
+            let write = async {
+                if name == MEMO {
+                    return api.memo("kept", &1).await.is_ok();
+                }
+                let written = api.commit(async |tx| {
+                    tx.append_entry(api.conversation_id(), EntryDraft::new(name)).await?;
+                    Ok::<_, Fault>(())
+                });
+                written.await.is_ok()
+            };
             let cancelled = async {
                 api.cancelled().cancelled().await;
                 told.add_permits(1);
             };
             let (written, ()) = tokio::join!(write, cancelled);
-            ends.lock().unwrap().push((name.to_owned(), written.is_ok()));
+            ends.lock().unwrap().push((name.to_owned(), written));
             Err::<ToolResult, _>(ToolError::new("it fails behind the seal"))
         }
     });
@@ -194,31 +203,35 @@ scenario!(x097_an_admitted_commit_settles_and_a_queued_one_is_refused, async |ki
     let ends = Ends::default();
     let (first, told) = committing(&kit, "first", &ends).await;
     let (second, _) = committing(&kit, "second", &ends).await;
-    kit.stage.give(Reply::call("c1", "first", "{}").and_call("c2", "second", "{}"));
+    let (third, _) = committing(&kit, MEMO, &ends).await;
+    kit.stage.give(Reply::call("c1", "first", "{}").and_call("c2", "second", "{}").and_call("c3", MEMO, "{}"));
     kit.say("a").await;
     kit.until("both calls", async || {
         let tasks = kit.tasks(TOOL).await;
-        tasks.len() == 2 && tasks.iter().all(|task| format!("{:?}", task.state).contains("execute"))
+        tasks.len() == 3 && tasks.iter().all(|task| format!("{:?}", task.state).contains("execute"))
     })
     .await;
-    let begins = || kit.faults.seen().iter().filter(|request| matches!(request, Request::Begin { .. })).count();
+    let queued = |request: &Request| matches!(request, Request::Begin { .. } | Request::Say { said: Said::Memo { .. }, .. });
+    let said = || kit.faults.seen().iter().filter(|request| queued(request)).count();
     let admitted = kit.disk.hold();
     first.add_permits(1);
     admitted.arrived().await;
     second.add_permits(1);
-    kit.until("the queued commit", async || begins() == 2).await;
+    third.add_permits(1);
+    kit.until("the queued commits", async || said() == 3).await;
     let closing = kit.closing();
     next(&told).await;
     drop(admitted);
     closing.await.unwrap();
     let mut ended = ends.lock().unwrap().clone();
     ended.sort();
-    assert_eq!(ended, [("first".to_owned(), true), ("second".to_owned(), false)]);
+    let expected = [("first".to_owned(), true), (MEMO.to_owned(), false), ("second".to_owned(), false)];
+    assert_eq!(ended, expected);
     kit.reopen_paused().await;
     let kinds = kit.kinds().await;
     assert_eq!(kinds.iter().filter(|kind| *kind == "first" || *kind == "second").collect::<Vec<_>>(), ["first"]);
     for task in kit.tasks(TOOL).await {
-        assert!(matches!(task.state, TaskState::Pending { .. }), "no fault is written: {task:?}");
+        assert!(matches!(task.state, TaskState::Pending { .. }) && task.memos.is_none(), "no fault is written, and no memo: {task:?}");
     }
     assert!(results(&kit).await.is_empty());
 });

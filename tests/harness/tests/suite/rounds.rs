@@ -63,6 +63,15 @@ scenario!(s141_calls_run_one_after_the_other_where_somebody_wants_it, async |kit
     log.lock().unwrap().clear();
     round(&kit, calls()).await;
     assert_eq!(*log.lock().unwrap(), expected);
+    // Also where it comes behind one that does not.
+    kit.stage.give(Reply::call("c3", "gate", "{}").and_call("c4", "a", "{}"));
+    kit.stage.give(Reply::text("done"));
+    let go = kit.say("go").await;
+    kit.gate.begun().await;
+    let slots = root.live().await.unwrap().tools.unwrap();
+    assert_eq!(slots.iter().map(|slot| slot.task_id.is_some()).collect::<Vec<_>>(), [true, false]);
+    kit.gate.open();
+    assert_eq!(kit.settled(&go).await.status(), SubmissionStatus::Done);
 });
 
 scenario!(s141_the_next_task_is_made_when_the_one_before_is_terminal, async |kit| {
