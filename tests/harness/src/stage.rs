@@ -235,7 +235,7 @@ fn whole(reply: &Reply, empty: &AssistantMessage, model: &Model, handle: Option<
             arguments_error: None,
         }));
     }
-    message.usage = reply.usage.unwrap_or(Usage { input: 10, output: 5, total_tokens: 15, ..Usage::default() });
+    message.usage = reply.usage.unwrap_or_else(|| Usage { input: 10, output: 5, total_tokens: 15, ..Usage::default() });
     message.stop_reason = if reply.calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
     if let Some(error) = &reply.error {
         message.stop_reason = StopReason::Error;

@@ -237,10 +237,13 @@ scenario!(x067_after_tool_is_a_chain_and_its_errors_are_reported, async |kit| {
     assert_eq!(kit.reported(), ["thrown"]);
 });
 
+/// A calling message with its results.
+type Round = (EntryId, Vec<EntryId>);
+
 scenario!(x067_after_tools_gets_the_results_in_call_order, async |kit| {
-    let seen: Arc<Mutex<Vec<(EntryId, Vec<EntryId>)>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<Round>>> = Arc::default();
     let log = Arc::clone(&seen);
-    let after_tools = move |round: &(EntryId, Vec<EntryId>)| {
+    let after_tools = move |round: &Round| {
         log.lock().unwrap().push(round.clone());
         Ok(())
     };
@@ -296,7 +299,8 @@ scenario!(x068_details_replace_each_other_and_settle_with_their_commit, async |k
     let results = results(&kit).await;
     assert_eq!(message(&results[0]).get("details"), Some(&object(r#"{"a":3}"#)), "the last value");
     assert_eq!(message(&results[1]).get("details"), Some(&Json::null()), "an explicit null is kept");
-    for wait in std::mem::take(&mut *waits.lock().unwrap()) {
+    let waits = std::mem::take(&mut *waits.lock().unwrap());
+    for wait in waits {
         assert_eq!(wait.await.unwrap(), Ok(()), "with the result");
     }
 });
