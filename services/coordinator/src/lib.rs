@@ -119,6 +119,8 @@ enum ServeError {
     NotOwner,
     #[error("its opening panicked")]
     Panicked,
+    #[error("the coordinator has no definition of the built-in task {0}; begin with LineTasks::built_in()")]
+    MissingTask(&'static str),
 }
 
 impl Coordinator {
@@ -287,15 +289,21 @@ impl Coordinator {
         if self.inner.sealed.load(Ordering::Acquire) {
             return Err(ServeError::NotOwner);
         }
+        let tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(missing) = tasks.missing() {
+            return Err(ServeError::MissingTask(missing));
+        }
         let Options { clock, mut line, resume, .. } = self.inner.options.clone();
         line.workers.get_or_insert_with(|| Arc::clone(&self.inner.routes) as Arc<dyn Workers>);
-        if !self.known().insert(id) {
+        if self.known().contains(&id) {
             line.invocations = Invocations::Live;
         }
         let tenant = self.inner.store.session(id).await?.map(|record| record.tenant).unwrap_or_default();
         let options = line.session(SessionOptions { clock, ..SessionOptions::default() });
         let session = Session::open(&*self.inner.store, id, options).await?;
         let line = SessionLine::open(session, self.tasks(), line).await?;
+        // Only now: an opening that failed has given nobody an invocation.
+        self.known().insert(id);
         {
             let mut sessions = self.inner.sessions.lock().await;
             // Replaced meanwhile, they were not told to a line that nobody had yet.

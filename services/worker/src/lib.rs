@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use picofleet_harness::effects::{Invocation, Pulse, Services, Slot, Slots, definition, run};
+use picofleet_harness::effects::{Code, Invocation, Pulse, Services, Slot, Slots, run};
 use picofleet_harness::transport::{CallError, Transport};
 use picofleet_harness::wire::{Answer, Hint, Invoked, Request, Signal, WorkerId};
 use picofleet_session::{InvocationId, SessionId};
@@ -167,13 +167,12 @@ async fn take(
     let Hint { session, task, route } = hint;
     let invocation = InvocationId::random();
     let kind = route.kind();
-    let definition = kind.as_deref().and_then(|kind| definition(&services.registry, kind));
-    if definition.is_none() {
+    let Some(code) = kind.as_deref().and_then(|kind| Code::of(&services.registry, kind)) else {
         // Somebody else's: the hint waits for a worker that has the code.
         tracing::warn!(route = route.0, "a hint for a task that this worker has no code for");
         return;
-    }
-    let request = Request::Reserve { task, invocation, worker: shared.id, definition };
+    };
+    let request = Request::Reserve { task, invocation, worker: shared.id, definition: Some(code.definition()) };
     match reserve(&*transport, session, request, &cancel).await {
         Ok(Answer::Reserved(reservation)) => {
             let invoked = Invoked { session, task, invocation };
@@ -181,7 +180,8 @@ async fn take(
             let id = invocation;
             shared.running().insert(id, running);
             let pulse = Arc::clone(&shared.pulse);
-            let invocation = Invocation::new(transport, session, task, invocation, cancel, services, slot).with_pulse(pulse);
+            let invocation =
+                Invocation::new(transport, session, task, invocation, cancel, services, slot).with_pulse(pulse).with_code(code);
             run(Arc::new(invocation), *reservation).await;
             shared.running().remove(&id);
         }

@@ -21,6 +21,7 @@ use picofleet_models::provider::Provider;
 use picofleet_session::Clock;
 
 use crate::config::ModelRef;
+use crate::kind::DynTask;
 use crate::kinds::{COMPACTION, GENERATION, TOOL};
 use crate::registry::Registry;
 use crate::tools::ExecutionEnv;
@@ -37,20 +38,37 @@ pub(crate) use phase::PhaseRun;
 pub use pulse::{BEAT, Pulse};
 pub use slot::{Slot, Slots};
 
-/// The definition of a task that this worker runs; `None` for kinds that it has no code for.
-#[must_use]
-pub fn definition(registry: &Registry, kind: &str) -> Option<Definition> {
-    if matches!(kind, GENERATION | TOOL) {
-        return Some(Definition { version: 1, build: String::new() });
+/// The code of a task, as it was when a reservation was asked for. The invocation runs it to its end, whatever is registered meanwhile
+/// (section 5.4).
+#[derive(Clone)]
+pub struct Code {
+    /// `None` for the built-in tasks.
+    task: Option<Arc<dyn DynTask>>,
+}
+
+impl Code {
+    /// What this worker has for a kind; `None` where it has nothing.
+    #[must_use]
+    pub fn of(registry: &Registry, kind: &str) -> Option<Self> {
+        if matches!(kind, GENERATION | TOOL) {
+            return Some(Self { task: None });
+        }
+        registry.snapshot().task(kind).map(|task| Self { task: Some(task) })
     }
-    registry.snapshot().task(kind).map(|task| Definition { version: task.version(), build: task.build().to_owned() })
+
+    /// Its identity.
+    #[must_use]
+    pub fn definition(&self) -> Definition {
+        let custom = |task: &Arc<dyn DynTask>| Definition { version: task.version(), build: task.build().to_owned() };
+        self.task.as_ref().map_or_else(|| Definition { version: 1, build: String::new() }, custom)
+    }
 }
 
 /// The routes whose tasks this worker runs.
 #[must_use]
 pub fn routes(registry: &Registry) -> Vec<Route> {
     let custom = registry.snapshot().tasks().iter().map(|task| Route::of(task.name(), task.version())).collect::<Vec<_>>();
-    let built_in = [GENERATION, COMPACTION, TOOL].into_iter().filter_map(|kind| Some(Route::of(kind, definition(registry, kind)?.version)));
+    let built_in = [GENERATION, COMPACTION, TOOL].into_iter().filter_map(|kind| Some(Route::of(kind, Code::of(registry, kind)?.definition().version)));
     built_in.chain(custom).collect()
 }
 

@@ -48,11 +48,20 @@ pub trait TaskKind: Send + Sync + Sized + 'static {
     /// Decides the outcome of a task that was asked to stop; it must end it. Its owned work is over by then (section 5.5).
     fn abort(&self, task: Running<Self>, runtime: TaskRuntime<Self>) -> impl Future<Output = Result<(), Fault>> + Send;
 
-    /// Brings the input and the checkpoint of an older version up; `None` where it can't. It runs on the line: it must not block.
-    fn migrate(&self, _from: u32, _input: Json, _checkpoint: Json) -> Option<Result<Stored<Self>, MigrateError>> {
+    /// What brings the input and the checkpoint of an older version up; `None` where nothing does. It runs on the line: it must not block.
+    fn migration(&self) -> Option<Migration<Self>> {
         None
     }
+
+    /// Which build of the code this is. With the name and the version it is the definition's identity: a running task is handed over to
+    /// another one at its next phase boundary. Processes of the same build have to give the same answer.
+    fn build(&self) -> &str {
+        ""
+    }
 }
+
+/// Brings the input and the checkpoint of an older version up: the definition, the version, and both as they are stored.
+pub type Migration<K> = fn(&K, u32, Json, Json) -> Result<Stored<K>, MigrateError>;
 
 /// The input and the checkpoint of a task.
 pub type Stored<K> = (<K as TaskKind>::Input, <K as TaskKind>::Checkpoint);
@@ -247,9 +256,12 @@ impl<K: TaskKind> LineTask for Defined<K> {
         <K::Decision as Decision<K>>::VERSION
     }
 
-    /// Whether it really does is known once it was tried.
+    fn build(&self) -> &str {
+        self.0.build()
+    }
+
     fn migrates(&self) -> bool {
-        true
+        self.0.migration().is_some()
     }
 
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {
@@ -264,7 +276,7 @@ impl<K: TaskKind> LineTask for Defined<K> {
     }
 
     fn migrate(&self, from: u32, input: Json, checkpoint: Json) -> Option<Migrated> {
-        let migrated = self.0.migrate(from, input, checkpoint)?;
+        let migrated = self.0.migration()?(&self.0, from, input, checkpoint);
         let json = |error: JsonError| MigrateError(format!("what {} migrated is not strict JSON: {error}", K::NAME));
         Some(
             migrated.and_then(|(input, checkpoint)| {

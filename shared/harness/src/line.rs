@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use picofleet_session::{
-    CommitError, InvocationId, InvocationRow, Json, Millis, Publication, ReadError, Session, Subscription, TaskId, TaskState,
+    CommitError, InvocationId, InvocationRow, Json, Millis, Publication, ReadError, Session, Standing, Subscription, TaskId, TaskState,
 };
 use tokio::sync::Notify;
 
@@ -187,7 +187,16 @@ impl SessionLine {
                 Box::pin(std::future::ready(Ok(Answer::Done)))
             }
         };
-        answer.await.unwrap_or_else(|error| refused(&error))
+        let answer = answer.await.unwrap_or_else(|error| refused(&error));
+        self.tell_an_end();
+        answer
+    }
+
+    /// Whoever waits on this line learns that its session is over, also where no close has said so.
+    fn tell_an_end(&self) {
+        if self.session().standing() != Standing::Open {
+            self.inner.changed.notify_waiters();
+        }
     }
 
     /// What may be reserved now, after everything that the scheduler itself decides is stored (section 5.4).
@@ -195,7 +204,9 @@ impl SessionLine {
     /// # Errors
     /// [`LineError`].
     pub async fn plan(&self) -> Result<Plan, LineError> {
-        self.reconcile().await
+        let plan = self.reconcile().await;
+        self.tell_an_end();
+        plan
     }
 
     /// The route of a live task: what a worker has to have registered to run it.

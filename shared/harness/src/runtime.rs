@@ -120,8 +120,9 @@ impl<K: TaskKind> TaskRuntime<K> {
     /// How tasks ended, in order. For use after a wait (section 5.5).
     ///
     /// # Errors
-    /// [`Fault::Failed`] where one is not there, not terminal, or its result has another type.
+    /// [`Fault::Ended`]; [`Fault::Failed`] where one is not there, not terminal, or its result has another type.
     pub async fn outcomes<R: DeserializeOwned>(&self, ids: &[TaskId<R>]) -> Result<Vec<Outcome<R>>, Fault> {
+        self.invocation.live()?;
         let mut outcomes = Vec::with_capacity(ids.len());
         for id in ids {
             outcomes.push(outcome(*id, self.task(id.erase()).await?)?);
@@ -204,6 +205,7 @@ impl<K: TaskKind> TaskRuntime<K> {
     /// # Errors
     /// [`Fault::Ended`].
     pub async fn handlers(&self) -> Result<Vec<Arc<K::Hooks>>, Fault> {
+        self.invocation.live()?;
         self.phase().handlers::<K>().await
     }
 
@@ -211,8 +213,9 @@ impl<K: TaskKind> TaskRuntime<K> {
     /// another way turns them into values before.
     ///
     /// # Errors
-    /// [`Fault::Ended`] for an error once the invocation is told to stop.
+    /// [`Fault::Ended`], also for an error once the invocation is told to stop.
     pub async fn ask<T>(&self, asked: impl Future<Output = Result<T, HookError>>) -> Result<Option<T>, Fault> {
+        self.invocation.live()?;
         self.phase().ask_or_report(asked).await
     }
 

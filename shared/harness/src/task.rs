@@ -132,6 +132,12 @@ impl LineTasks {
         self.tasks.remove(name);
     }
 
+    /// A built-in one that is not there; no session is opened then (section 2.2).
+    #[must_use]
+    pub fn missing(&self) -> Option<&'static str> {
+        [GENERATION, TOOL].into_iter().find(|name| !self.tasks.contains_key(*name))
+    }
+
     /// The one with a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<dyn LineTask>> {

@@ -71,14 +71,19 @@ pub fn say(word: &str) {
 impl Kit {
     /// A started kit over the store in a directory: with its one session, or a new one.
     pub async fn in_directory(directory: &Path, keep: Option<TempDir>) -> Self {
+        let mut kit = Self::at_rest(directory, keep).await;
+        kit.start();
+        kit
+    }
+
+    /// [`Kit::in_directory`] that has not started.
+    pub async fn at_rest(directory: &Path, keep: Option<TempDir>) -> Self {
         let store = SqliteStore::open(directory.join("store.db"), SqliteOptions::default()).unwrap();
         let found = store.sessions(SessionQuery::default(), 1, None).await.unwrap().items.pop();
         let session = match found {
             Some(session) => session.id,
             None => store.create(SessionCreate::new(picofleet_session::Millis(0))).await.unwrap().session.id,
         };
-        let mut kit = Self::over(Arc::new(store), keep, session, Wire::Encoded);
-        kit.start();
-        kit
+        Self::over(Arc::new(store), keep, session, Wire::Encoded)
     }
 }

@@ -51,6 +51,11 @@ impl Faults {
         self.state.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// How often the worker asked for a reservation.
+    pub fn reserved(&self) -> usize {
+        self.seen().iter().filter(|request| matches!(request, Request::Reserve { .. })).count()
+    }
+
     pub(crate) fn between(&self, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
         *self.state.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Arc::new(Faulty { faults: self.clone(), inner })

@@ -1,6 +1,7 @@
 //! An engine of one coordinator and one worker, and what a test does with it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use picofleet_coordinator::{Coordinator, Options};
@@ -8,14 +9,14 @@ use picofleet_fleet::Local;
 use picofleet_harness::config::ConfigPatch;
 use picofleet_harness::effects::Services;
 use picofleet_harness::host::{Conversation, ConversationOptions, Harness, Submission};
-use picofleet_harness::kind::{TaskKind, TaskOptions, TxTasks as _};
-use picofleet_harness::line::{ConversationWatch, Invocations, LineOptions};
-use picofleet_harness::registry::Registry;
+use picofleet_harness::kind::{Outcome, TaskKind, TaskOptions, TxTasks as _};
+use picofleet_harness::line::{ConversationWatch, Invocations, LineOptions, LineReport};
+use picofleet_harness::registry::{Registration, Registry};
 use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Answer, Request};
-use picofleet_session::storage::{SessionCreate, Store};
+use picofleet_session::storage::{SessionCreate, SessionReader, Store};
 use picofleet_session::{
     Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, Session, SessionId, SessionOptions, SubmissionId, SubmissionRecord, TaskId,
     TaskRecord,
@@ -23,11 +24,12 @@ use picofleet_session::{
 use picofleet_storage::memory::MemoryStore;
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use picofleet_worker::Worker;
+use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Faults, Gate, Reply, Stage, Tap};
+use crate::{Disk, Faults, Gate, Reply, Stage, Tap};
 
 /// The longest that a test waits for a condition. It only ends a test that can't succeed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -69,6 +71,8 @@ pub struct Kit {
     pub faults: Faults,
     /// What storage does.
     pub tap: Tap,
+    /// What goes wrong between the session and its store.
+    pub disk: Disk,
     /// How long a closure may hold a line; as of the next start. Long, so that no test depends on its machine.
     pub hold: Duration,
     /// How the worker works.
@@ -78,6 +82,9 @@ pub struct Kit {
     /// The longest that one call waits on the line; as of the next start.
     pub wait: Duration,
     wire: Wire,
+    reports: Arc<Mutex<Vec<String>>>,
+    /// What [`Kit::replace`] registered, by name.
+    defined: Mutex<HashMap<&'static str, Registration>>,
     store: Arc<dyn Store>,
     directory: Option<TempDir>,
     session: SessionId,
@@ -87,6 +94,8 @@ pub struct Kit {
 struct Engine {
     coordinator: Coordinator,
     transport: Arc<dyn Transport>,
+    /// What the worker and everything that it runs hold, and nobody else.
+    held: Weak<dyn Transport>,
     worker: JoinHandle<()>,
     stop: CancellationToken,
     /// Coordinators that lost the session. What they send reaches the worker, so that they go with it.
@@ -121,27 +130,55 @@ impl Kit {
         crate::tools::register(&registry, &gate);
         let tasks = LineTasks::of(&registry);
         let (faults, tap, worker) = (Faults::default(), Tap::default(), picofleet_worker::Options::default());
-        let (hold, resume, wait) = (PATIENCE, true, LineOptions::default().wait);
-        Self { stage, gate, clock, registry, tasks, faults, tap, hold, worker, resume, wait, wire, store, directory, session, engine: None }
+        let (disk, reports, defined) = (Disk::default(), Arc::default(), Mutex::default());
+        let (hold, resume, wait, engine) = (PATIENCE, true, LineOptions::default().wait, None);
+        Self {
+            stage,
+            gate,
+            clock,
+            registry,
+            tasks,
+            faults,
+            tap,
+            disk,
+            hold,
+            worker,
+            resume,
+            wait,
+            wire,
+            reports,
+            defined,
+            store,
+            directory,
+            session,
+            engine,
+        }
     }
 
     /// Starts coordinator and worker. The session opens with the first call.
     pub fn start(&mut self) {
         assert!(self.engine.is_none(), "the kit runs already");
+        let reports = Arc::clone(&self.reports);
+        let on_report = move |report: &LineReport| reports.lock().unwrap().push(format!("{report:?}"));
         let options = Options {
             clock: self.clock.clone(),
             tasks: self.tasks.clone(),
-            line: LineOptions { hold: self.hold, wait: self.wait, ..LineOptions::of(&self.registry) },
+            line: LineOptions { hold: self.hold, wait: self.wait, on_report: Some(Arc::new(on_report)), ..LineOptions::of(&self.registry) },
             sweep: Duration::from_millis(20),
             resume: self.resume,
         };
-        let (coordinator, outgoing) = Coordinator::new(self.tap.over(Arc::clone(&self.store)), options);
+        let (coordinator, outgoing) = Coordinator::new(self.tap.over(self.disk.before(Arc::clone(&self.store))), options);
         let transport = self.between(coordinator.clone());
-        let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone())).with_clock(self.clock.clone());
+        let reports = Arc::clone(&self.reports);
+        let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone()))
+            .with_clock(self.clock.clone())
+            .with_report(move |error| reports.lock().unwrap().push(error.to_string()));
         let stop = CancellationToken::new();
-        let worker = Worker::new(self.faults.between(Arc::clone(&transport)), services, self.worker.clone());
+        let between = self.faults.between(Arc::clone(&transport));
+        let held = Arc::downgrade(&between);
+        let worker = Worker::new(between, services, self.worker.clone());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
-        self.engine = Some(Engine { coordinator, transport, worker, stop, earlier: Vec::new() });
+        self.engine = Some(Engine { coordinator, transport, worker, stop, held, earlier: Vec::new() });
     }
 
     /// Another coordinator takes the session over, and the messages of worker and hosts go to it. It counts the invocations of the worker
@@ -194,7 +231,7 @@ impl Kit {
     }
 
     /// Loses worker and coordinator as they are, behind a crash of the [`Tap`].
-    pub async fn crash(&mut self) {
+    pub async fn crash_at_tap(&mut self) {
         self.tap.crashed().await;
         if let Some(engine) = self.engine.take() {
             engine.worker.abort();
@@ -202,10 +239,32 @@ impl Kit {
         }
     }
 
-    /// Stops, opens the store again, starts, and opens the session, so that its work goes on.
+    /// Ends worker and coordinator where they are: nothing is handed back and nothing is closed.
+    pub async fn crash(&mut self) {
+        let engine = self.engine.take().expect("the kit runs");
+        engine.worker.abort();
+        assert!(engine.worker.await.is_err_and(|ended| ended.is_cancelled()), "the worker ended by itself");
+        // What it ran may be on another thread still.
+        self.until("the end of what runs", async || engine.held.strong_count() == 0).await;
+    }
+
+    /// Begins to close the coordinator, while the worker goes on.
+    pub fn closing(&self) -> JoinHandle<()> {
+        let coordinator = self.engine().coordinator.clone();
+        tokio::spawn(async move { coordinator.close().await })
+    }
+
+    /// What line and worker reported so far.
+    pub fn reported(&self) -> Vec<String> {
+        self.reports.lock().unwrap().clone()
+    }
+
+    /// Stops, opens the store again, starts, and opens the session, so that its work goes on; see [`Kit::reopen_paused`].
     pub async fn reopen(&mut self) {
         self.restart().await;
-        self.engine().coordinator.resume(self.session).await.unwrap();
+        if self.resume {
+            self.engine().coordinator.resume(self.session).await.unwrap();
+        }
     }
 
     /// Stops, opens the store again and starts; the session opens as [`Kit::resume`] says.
@@ -239,6 +298,12 @@ impl Kit {
         self.engine().coordinator.set_tasks(tasks).await;
     }
 
+    /// As [`Kit::reopen`], but its work waits until somebody asks for progress, from now on at every start.
+    pub async fn reopen_paused(&mut self) {
+        self.resume = false;
+        self.reopen().await;
+    }
+
     /// The session's host surface, as of this start.
     pub fn harness(&self) -> Harness {
         Harness::connect(Arc::clone(&self.engine().transport), self.session)
@@ -270,6 +335,54 @@ impl Kit {
         self.registry.task(Arc::new(kind)).unwrap();
         self.tasks = LineTasks::of(&self.registry);
         self.reopen().await;
+    }
+
+    /// Registers a task definition in the place of one with its name, and creates a task of it.
+    pub async fn begin<K: TaskKind>(&mut self, kind: K, input: K::Input) -> TaskId<K::Output> {
+        let kind = Arc::new(kind);
+        self.put(Arc::clone(&kind)).await;
+        self.create(&*kind, input).await
+    }
+
+    /// Registers a task definition in the place of one with its name, for coordinator and worker, while they run.
+    pub async fn replace<K: TaskKind>(&mut self, kind: K) {
+        self.put(Arc::new(kind)).await;
+    }
+
+    async fn put<K: TaskKind>(&mut self, kind: Arc<K>) {
+        let before = self.defined().remove(K::NAME);
+        let (_, registration) = self
+            .registry
+            .batch(|stage| {
+                before.iter().try_for_each(|before| stage.dispose(before))?;
+                stage.task(kind)
+            })
+            .unwrap();
+        self.defined().insert(K::NAME, registration);
+        self.share().await;
+    }
+
+    /// Removes a task definition that [`Kit::replace`] registered, while coordinator and worker run.
+    pub async fn remove<K: TaskKind>(&mut self) {
+        let before = self.defined().remove(K::NAME);
+        before.expect("it is registered").dispose();
+        self.share().await;
+    }
+
+    async fn share(&mut self) {
+        self.tasks = LineTasks::of(&self.registry);
+        if let Some(engine) = &self.engine {
+            engine.coordinator.set_tasks(self.tasks.clone()).await;
+        }
+    }
+
+    fn defined(&self) -> MutexGuard<'_, HashMap<&'static str, Registration>> {
+        self.defined.lock().unwrap()
+    }
+
+    /// The session as storage has it.
+    pub async fn reader(&self) -> Arc<dyn SessionReader> {
+        self.store.reader(self.session).await.unwrap()
     }
 
     /// Creates a task in a commit of the host, over the transport.
@@ -314,7 +427,18 @@ impl Kit {
         let again = self.harness().submission(submission.id()).await.unwrap().expect("the submission is there");
         match tokio::time::timeout(PATIENCE, again.wait()).await {
             Ok(record) => record.unwrap(),
-            Err(_) => panic!("submission {} does not settle: {:?}", submission.id(), again.status().await),
+            Err(_) => {
+                let live = self.harness().inspect().await;
+                panic!("submission {} does not settle: {:?}; live work: {live:#?}", submission.id(), again.status().await)
+            }
+        }
+    }
+
+    /// Waits for the end of a task.
+    pub async fn outcome<R: DeserializeOwned>(&self, task: TaskId<R>) -> Outcome<R> {
+        match tokio::time::timeout(PATIENCE, self.harness().wait_for_task(task)).await {
+            Ok(outcome) => outcome.unwrap(),
+            Err(_) => panic!("task {task} does not end: {:?}", self.task(task.erase()).await),
         }
     }
 

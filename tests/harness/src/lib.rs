@@ -5,16 +5,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
 pub mod child;
+mod disk;
 mod faults;
+mod hooks;
 mod kit;
 mod looks;
 mod owner;
+pub mod script;
 mod stage;
 mod subagent;
 mod tap;
 mod tools;
 
+pub use disk::{Disk, HeldBatch, task_write};
 pub use faults::Faults;
+pub use hooks::{AskedGeneration, AskedTool};
 pub use kit::{Backing, Kit, Wire};
 pub use looks::{last_code, text};
 pub use owner::{ABORTED, Act, At, Owner, failed, status};

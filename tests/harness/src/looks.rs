@@ -2,6 +2,7 @@
 
 use picofleet_harness::host::{Conversation, EntryRange};
 use picofleet_harness::inbox::InboxItem;
+use picofleet_harness::inspection::TaskView;
 use picofleet_session::message::{AssistantBlock, Message, TextOrBlocks, UserBlock};
 use picofleet_session::{ConversationId, EntryRecord, Json, SubmissionId, TaskId, TaskRecord};
 
@@ -64,6 +65,23 @@ impl Kit {
     /// A task.
     pub async fn task(&self, id: TaskId) -> TaskRecord {
         self.harness().get_task(id).await.unwrap().expect("the task is there")
+    }
+
+    /// Every task of a kind, also those that are over, in the order of ids.
+    pub async fn tasks(&self, kind: &str) -> Vec<TaskRecord> {
+        // Ids are of one session. Behind the newest entry come those of its own commit and of the next few.
+        let newest = self.entries(&self.root().await).await.last().map_or(0, |entry| entry.id.get());
+        let mut found = Vec::new();
+        for id in (1..newest + 32).filter_map(|id| TaskId::new(id).ok()) {
+            found.extend(self.harness().get_task(id).await.unwrap().filter(|task| task.kind == kind));
+        }
+        found
+    }
+
+    /// Where a live task is, as an inspection shows it.
+    pub async fn view(&self, id: TaskId) -> TaskView {
+        let inspection = self.harness().inspect().await.unwrap();
+        inspection.tasks.into_iter().find(|task| task.record.id == id).expect("the task is live").state
     }
 
     /// A conversation of the session.

@@ -27,6 +27,10 @@ pub struct Reply {
     deferred: Option<Option<u64>>,
     /// Its price is no JSON number.
     broken: bool,
+    /// What its beginning says that it spent.
+    begun: Usage,
+    /// What it spent, where it is not the usual.
+    usage: Option<Usage>,
 }
 
 impl Reply {
@@ -55,6 +59,20 @@ impl Reply {
     /// A handle, to be fetched after this time.
     pub fn deferred(poll_after_ms: Option<u64>) -> Self {
         Self { deferred: Some(poll_after_ms), ..Self::default() }
+    }
+
+    /// Its beginning says that it spent this.
+    #[must_use]
+    pub fn begun(mut self, usage: Usage) -> Self {
+        self.begun = usage;
+        self
+    }
+
+    /// It spent this.
+    #[must_use]
+    pub fn usage(mut self, usage: Usage) -> Self {
+        self.usage = Some(usage);
+        self
     }
 
     /// It stops behind its text until [`Stage::release`].
@@ -164,7 +182,8 @@ impl Stage {
         let reply = self.state().replies.pop_front().unwrap_or_else(|| Reply::error("401 no answer was given for this request"));
         let empty = empty_answer(model, self.inner.clock.now());
         let message = whole(&reply, &empty, model, handle, number);
-        let mut head = vec![StreamEvent::Start { message: Box::new(empty.clone()) }];
+        let begun = AssistantMessage { usage: reply.begun, ..empty.clone() };
+        let mut head = vec![StreamEvent::Start { message: Box::new(begun) }];
         if !reply.text.is_empty() {
             head.push(StreamEvent::TextStart { index: 0 });
             head.push(StreamEvent::TextDelta { index: 0, delta: reply.text.clone() });
@@ -216,7 +235,7 @@ fn whole(reply: &Reply, empty: &AssistantMessage, model: &Model, handle: Option<
             arguments_error: None,
         }));
     }
-    message.usage = Usage { input: 10, output: 5, total_tokens: 15, ..Usage::default() };
+    message.usage = reply.usage.unwrap_or_else(|| Usage { input: 10, output: 5, total_tokens: 15, ..Usage::default() });
     message.stop_reason = if reply.calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
     if let Some(error) = &reply.error {
         message.stop_reason = StopReason::Error;

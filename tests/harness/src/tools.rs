@@ -16,9 +16,23 @@ pub struct Gate {
     go: Arc<Semaphore>,
 }
 
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Gate {
-    pub(crate) fn new() -> Self {
+    /// A gate of its own.
+    #[must_use]
+    pub fn new() -> Self {
         Self { begun: Arc::new(Semaphore::new(0)), go: Arc::new(Semaphore::new(0)) }
+    }
+
+    /// Says that somebody is at the gate, and waits until it is let go.
+    pub async fn pass(&self) {
+        self.begun.add_permits(1);
+        self.go.acquire().await.unwrap().forget();
     }
 
     /// Waits until one more call began.

@@ -55,7 +55,7 @@ pub(super) async fn abort(run: &PhaseRun, record: &TaskRecord) -> Result<Next, F
         && let Some((model, provider)) = run.invocation.services().models.find(&pinned.model)
         && let Err(error) = provider.cancel_deferred(&model, &handle).await
     {
-        tracing::warn!(task = %record.id, error = %error, "a deferred response could not be cancelled");
+        run.report(&error);
     }
     decide(run, &Decision::Aborted).await
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::phase::PhaseRun;
 use super::pulse::{Pulse, REQUEST};
 use super::slot::Slot;
-use super::{Services, generation, tool};
+use super::{Code, Services, generation, tool};
 use crate::kinds::{GENERATION, TOOL};
 use crate::registry::Snapshot;
 use crate::step::Mode;
@@ -85,6 +85,7 @@ pub struct Invocation {
     slot: Slot,
     phase: SyncMutex<Phase>,
     pulse: Option<Arc<Pulse>>,
+    code: Option<Code>,
 }
 
 /// What belongs to the phase that runs.
@@ -122,6 +123,7 @@ impl Invocation {
             slot,
             phase,
             pulse: None,
+            code: None,
         }
     }
 
@@ -130,6 +132,18 @@ impl Invocation {
     pub fn with_pulse(mut self, pulse: Arc<Pulse>) -> Self {
         self.pulse = Some(pulse);
         self
+    }
+
+    /// It runs this code in all its phases.
+    #[must_use]
+    pub fn with_code(mut self, code: Code) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// Nothing of an invocation works once it is over, also what needs no message.
+    pub(crate) fn live(&self) -> Result<(), Fault> {
+        if self.over.is_cancelled() { Err(Fault::Ended) } else { Ok(()) }
     }
 
     /// Waits until an effect may start (`protocol.md` 4).
@@ -461,7 +475,7 @@ async fn phase(invocation: &Arc<Invocation>, record: &TaskRecord, mode: Mode) ->
         (GENERATION, Mode::Run) => generation::run(run, record).await,
         (GENERATION, Mode::Abort) => generation::abort(run, record).await,
         (TOOL, Mode::Run) => tool::run(run, record).await,
-        (kind, _) => match invocation.snapshot().task(kind) {
+        (kind, _) => match invocation.code.as_ref().and_then(|code| code.task.as_ref()) {
             Some(task) => task.run(invocation, record, mode).await,
             None => Err(Fault::Failed(TaskError { message: format!("this worker has no code for {kind}"), detail: None })),
         },

@@ -32,6 +32,11 @@ pub enum LineReport {
         /// The version and build that are there now.
         current: Option<(u32, String)>,
     },
+    /// Storage failed a commit in doubt, or another owner has the session: this opening is over.
+    SessionEnded {
+        /// Why.
+        why: String,
+    },
 }
 
 /// A migration that failed.

@@ -188,7 +188,10 @@ impl SessionLine {
             .commit_bound(bound, async |tx| {
                 let by = match begin.by {
                     Some((task, invocation)) => Some(self.still_held(tx, task, invocation).await?),
-                    None => None,
+                    None => {
+                        self.unsealed()?;
+                        None
+                    }
                 };
                 let made = match begin.make.as_deref().filter(|_| by.is_none()) {
                     Some(call) => Some(self.make(tx, call.clone()).await?),
@@ -214,6 +217,10 @@ impl SessionLine {
                         return Err(Lost::Expired);
                     }
                 };
+                // What a task says is looked at where it arrives.
+                if by.is_none() {
+                    self.unsealed()?;
+                }
                 let landed = self.land(tx, id, by, made.as_ref().map(|made| made.record.id), ending).await?;
                 if let Some(made) = made {
                     self.finish_made(tx, made).await?;
@@ -226,6 +233,7 @@ impl SessionLine {
     /// The running record and the invocation, where that may commit. On the line, so that no saying comes between.
     async fn still_held(&self, tx: &Tx, task: TaskId, invocation: InvocationId) -> Result<(TaskRecord, Held), Lost> {
         let gone = || Lost::Rollback(Rollback::Refused(Refusal::Gone));
+        self.unsealed().map_err(|_| gone())?;
         let held = self.state().held.get(&task).filter(|held| held.invocation == invocation).cloned().ok_or_else(gone)?;
         let record = self.gated(tx, task, held.mode).await?.ok_or_else(gone)?;
         Ok((record, held))

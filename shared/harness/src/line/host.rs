@@ -96,6 +96,7 @@ impl SessionLine {
                 if let Some(root) = tx.conversation(ROOT_CONVERSATION_ID).await? {
                     return Ok::<_, CommitError>(root);
                 }
+                self.unsealed()?;
                 Ok(tx.create_root().await?)
             })
             .await?;

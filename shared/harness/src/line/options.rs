@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use picofleet_session::{ConversationCreated, SessionOptions};
 
+use super::{LineReport, chain};
 use crate::guard::Guards;
 use crate::registry::{AppSetups, Registry};
 use crate::setup::{BuiltInSetup, ToolCatalogue};
@@ -71,12 +72,17 @@ impl LineOptions {
     }
 
     /// The options of a session whose conversations are set up: by the built-in setup, then by [`LineOptions::setups`], then by those that
-    /// `options` has already.
+    /// `options` has already. Its end is reported where `options` report it to nobody else.
     #[must_use]
     pub fn session(&self, options: SessionOptions) -> SessionOptions {
         let built_in: Arc<dyn ConversationCreated> = Arc::new(self.setup());
         let setups = std::iter::once(built_in).chain(self.setups.iter().cloned()).chain(options.on_create.iter().cloned());
-        SessionOptions { on_create: setups.collect(), ..options }
+        let on_report = options.on_report.clone().or_else(|| {
+            let on_report = self.on_report.clone()?;
+            let report: picofleet_session::Report = Arc::new(move |failed| on_report(&LineReport::SessionEnded { why: chain(failed) }));
+            Some(report)
+        });
+        SessionOptions { on_create: setups.collect(), on_report, ..options }
     }
 
     pub(super) fn setup(&self) -> BuiltInSetup {

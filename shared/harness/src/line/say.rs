@@ -60,7 +60,8 @@ impl SessionLine {
         let result = self
             .session()
             .commit_bound(bound, async |tx| {
-                // Again on the line: the same saying may have landed while this one waited for it.
+                // Both again on the line: it may have been closed, or the same saying landed, while this one waited for it.
+                self.unsealed().map_err(|_| Rollback::Refused(Refusal::Gone))?;
                 let held = self.admit_saying(task, invocation, number, &digest).map_err(Rollback::Answered)?;
                 let outcome = self.apply_saying(tx, task, &held, said).await?;
                 let answer = match outcome {
@@ -108,6 +109,7 @@ impl SessionLine {
         let result = self
             .session()
             .commit_bound(bound, async |tx| {
+                self.unsealed().map_err(|_| Rollback::Refused(Refusal::Gone))?;
                 let Some(record) = self.gated(tx, task, Mode::Run).await? else { return Err(Rollback::Refused(Refusal::Gone)) };
                 self.follows(task, invocation, number, whole)?;
                 match apply(&*held.definition, tx, &record, decision).await? {

@@ -26,10 +26,16 @@ impl SessionLine {
         self.state().scheduling
     }
 
-    /// Takes no new work: nothing is reserved, no invocation commits, and [`SessionLine::cancellations`] names all of them.
+    /// Takes no new work: nothing is reserved, no invocation and no host commits, and [`SessionLine::cancellations`] names all invocations.
     pub fn begin_close(&self) {
         self.state().scheduling = Scheduling::Closing;
         self.changed().notify_waiters();
+    }
+
+    /// Whether a commit that waited for the line may still land: behind the seal of a close it is refused, as a closed session refuses it
+    /// (section 5.1).
+    pub(super) fn unsealed(&self) -> Result<(), CommitError> {
+        if self.scheduling() == Scheduling::Closing { Err(CommitError::Closed) } else { Ok(()) }
     }
 
     /// Whether no invocation is left.

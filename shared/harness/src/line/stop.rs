@@ -22,6 +22,7 @@ impl SessionLine {
                 if record.terminal() {
                     return Ok(Some(false));
                 }
+                self.unsealed()?;
                 let reach = reach(tx, &[task].into()).await?;
                 if let Some(reason) = self.orphans(tx, &record).await? {
                     let record = TaskRecord { abort_requested: true, ..record };
@@ -65,6 +66,7 @@ impl SessionLine {
                 if tx.conversation(conversation).await?.is_none() {
                     return Ok::<_, CommitError>(None);
                 }
+                self.unsealed()?;
                 let tree = self.candidate_tree(tx).await?;
                 let tasks: BTreeSet<TaskId> =
                     if background { tree.everything_of(conversation) } else { tree.foreground_of(conversation) }.into_iter().collect();
@@ -112,6 +114,7 @@ impl SessionLine {
                 if record.terminal() || record.abort_requested || record.restarts < RESTART_LIMIT {
                     return Ok(Some("not_parked"));
                 }
+                self.unsealed()?;
                 tx.put_task(TaskRecord { restarts: 0, ..record }).await?;
                 Ok(Some("retried"))
             })

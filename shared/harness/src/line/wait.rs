@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use picofleet_session::{ConversationId, Json, SubmissionId, TaskId};
+use picofleet_session::{CommitError, ConversationId, Json, Standing, SubmissionId, TaskId};
 use tokio::time::Instant;
 
 use super::host::{json, not_found};
@@ -26,6 +26,9 @@ impl SessionLine {
             // Registered before the look, so that no commit between the two is missed.
             notified.as_mut().enable();
             let (done, found) = look().await?;
+            if !done && self.session().standing() != Standing::Open {
+                return Err(CommitError::Closed.into());
+            }
             if done || tokio::time::timeout_at(deadline, notified).await.is_err() {
                 return Ok((done, found));
             }

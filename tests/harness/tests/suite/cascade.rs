@@ -300,7 +300,7 @@ scenario!(x044_a_marked_task_without_a_definition_is_orphaned_once_scheduling_re
     kit.tap.crash_behind(marks(task));
     let harness = kit.harness();
     let abort = tokio::spawn(async move { harness.abort_task(task.erase()).await });
-    kit.crash().await;
+    kit.crash_at_tap().await;
     abort.abort();
     kit.tasks = built_in();
     kit.restart().await;

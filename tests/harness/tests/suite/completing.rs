@@ -228,7 +228,7 @@ scenario!(s101_a_cleanup_that_storage_lost_is_done_at_the_next_opening, async |k
     let (input, generation, child) = faulting(&kit, &owner, &gate).await;
     kit.tap.crash_at(ends(generation));
     gate.notify_one();
-    kit.crash().await;
+    kit.crash_at_tap().await;
     assert_eq!(status(&kit.stored(generation).await), "completing faulted");
     assert_eq!(status(&kit.stored(child.erase()).await), "terminal aborted");
     assert_eq!(kit.stored_submission(input.id).await.status(), SubmissionStatus::Placed);

@@ -1,10 +1,9 @@
 //! New conversations and forks (sections 2.2 and 3.7).
 
-use picofleet_harness::config::ConfigPatch;
 use picofleet_harness::host::{ConversationFilter, ConversationOptions, EntryRange, HostError};
-use picofleet_harness_tests::{Reply, Stage, scenario};
+use picofleet_harness_tests::{Reply, scenario};
 use picofleet_session::message::Message;
-use picofleet_session::{ConversationId, Json, TaskId};
+use picofleet_session::{ConversationId, Json};
 
 use super::empty;
 
@@ -50,33 +49,6 @@ scenario!(s051_a_fork_inside_a_round_has_synthesized_results, async |kit| {
     kit.gate.open();
     kit.gate.open();
     kit.settled(&a).await;
-});
-
-scenario!(s199_a_conversation_is_made_whole_or_not_at_all, async |kit| {
-    let harness = kit.harness();
-    let patch = || ConfigPatch { model: Some(Some(Stage::model_ref())), ..ConfigPatch::default() };
-    let made = harness.create_conversation(ConversationOptions::ownerless().config(patch()).key("one")).await.unwrap();
-    assert_eq!(made.model().await.unwrap(), Some(Stage::model_ref()));
-    for kind in ["pi.conversation.config", "pi.live", "pi.inbox", "pi.usage"] {
-        assert!(made.document(kind).await.unwrap().is_some(), "{kind}");
-    }
-    // The key names it: the second call makes nothing, also after a reopen, and another call under it is refused.
-    let options = ConversationOptions::ownerless().config(patch()).key("one");
-    assert_eq!(harness.create_conversation(options.clone()).await.unwrap().id(), made.id());
-    kit.reopen().await;
-    let harness = kit.harness();
-    assert_eq!(harness.create_conversation(options).await.unwrap().id(), made.id());
-    let other = harness.create_conversation(ConversationOptions::ownerless().key("one")).await.map(|made| made.id());
-    assert!(matches!(&other, Err(HostError::Invalid { field: Some(field), .. }) if field == "key"), "{other:?}");
-    // What is not allowed makes no conversation.
-    let wrong = ConfigPatch { active_tools: Some(vec!["ghost".to_owned()]), ..ConfigPatch::default() };
-    let refused = harness.create_conversation(ConversationOptions::ownerless().config(wrong)).await.map(|made| made.id());
-    assert!(matches!(refused, Err(HostError::Invalid { field: Some(_), .. })), "{refused:?}");
-    let unknown = TaskId::new(9_999).unwrap();
-    let refused = harness.create_conversation(ConversationOptions::owned_by(unknown)).await.map(|made| made.id());
-    assert_eq!(refused, Err(HostError::NotFound { what: "task".to_owned(), id: 9_999 }));
-    let all = harness.conversations(ConversationFilter::default(), 100, None).await.unwrap();
-    assert_eq!(all.items.iter().map(|record| record.id.get()).collect::<Vec<_>>(), [1, made.id().get()]);
 });
 
 scenario!(s049_a_fork_at_an_entry_that_is_not_visible_is_refused, async |kit| {

@@ -31,7 +31,7 @@ scenario!(s089_a_mark_above_an_unmarked_child, async |kit| {
     kit.tap.crash_behind(marks(parent));
     let harness = kit.harness();
     let abort = tokio::spawn(async move { harness.abort_task(parent.erase()).await });
-    kit.crash().await;
+    kit.crash_at_tap().await;
     abort.abort();
     assert!(kit.stored(parent.erase()).await.abort_requested && !kit.stored(child.erase()).await.abort_requested);
     assert_eq!(stored(&kit, parent).await, "waiting");
@@ -53,7 +53,7 @@ scenario!(s089_a_failure_beside_an_unmarked_sibling, async |kit| {
     kit.tap.crash_behind(becomes(failing, "terminal failed"));
     owner.tell("failing", Act::end(failed()));
     owner.tell("parent", Act::wait(&[failing, sibling], JoinPolicy::FailFast));
-    kit.crash().await;
+    kit.crash_at_tap().await;
     assert_eq!([stored(&kit, parent).await, stored(&kit, failing).await], ["waiting", "terminal failed"]);
     let left = kit.stored(sibling.erase()).await;
     assert!(!left.abort_requested && matches!(left.state, TaskState::Pending { .. }), "{left:?}");
@@ -72,7 +72,7 @@ scenario!(s089_a_wait_whose_child_is_over, async |kit| {
     kit.comes(parent, "waiting").await;
     kit.tap.crash_behind(becomes(child, "terminal completed"));
     owner.tell("child", Act::end(Outcome::Completed(3)));
-    kit.crash().await;
+    kit.crash_at_tap().await;
     assert_eq!([stored(&kit, parent).await, stored(&kit, child).await], ["waiting", "terminal completed"]);
     let before = owner.log().len();
     owner.tell("parent", reads(&owner, &[child]));
@@ -95,7 +95,7 @@ scenario!(s089_s103_a_held_outcome_whose_work_has_drained, async |kit| {
     kit.ran(&owner, &["stays:0"]).await;
     kit.tap.crash_behind(becomes(child, "terminal completed"));
     owner.tell("child", Act::end(Outcome::Completed(1)));
-    kit.crash().await;
+    kit.crash_at_tap().await;
     assert_eq!([stored(&kit, drained).await, stored(&kit, child).await], ["completing completed", "terminal completed"]);
     // No definition is needed, and nobody has to ask for progress.
     kit.resume = false;

@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use picofleet_harness::config::{ConfigPatch, RetryPolicy};
+use picofleet_harness::frame::{DocumentFrame, Frame};
 use picofleet_harness::host::{Conversation, SubmitError};
 use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
 use picofleet_harness::task::{Applied, LineTask};
 use picofleet_harness_tests::{Kit, Reply, scenario, text};
 use picofleet_models::model::ThinkingLevel;
 use picofleet_session::message::{Message, StopReason};
-use picofleet_session::{InputState, Json, Millis, SubmissionState, SubmissionStatus, TaskOutcome, TaskRecord, TaskState, Tx};
+use picofleet_session::{InputState, Json, Millis, Settlement, SubmissionState, SubmissionStatus, TaskOutcome, TaskRecord, TaskState, Tx};
 
-use super::{detail, empty, reason};
+use super::{detail, empty, frame, reason};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// When the pause before the next attempt ends, once there is one.
 async fn retry_at(root: &Conversation) -> Option<Millis> {
@@ -162,6 +165,8 @@ scenario!(s130_an_abort_while_polling_cancels_the_response, async |kit| {
         root.abort(false).await.unwrap();
         assert_eq!(reason(&kit.settled(&a).await), "aborted");
         assert_eq!(kit.stage.cancelled().len(), before + 1);
+        assert_eq!(kit.reported().len(), usize::from(refuses), "a refusal is only reported: {:?}", kit.reported());
+        assert_eq!(kit.document("pi.live").await, empty());
     }
     assert_eq!(kit.said().await, ["pi.user:a", "pi.user:a"]);
 });
@@ -258,6 +263,33 @@ scenario!(x058_options_are_pinned_by_attempt_and_the_policy_is_read_when_it_is_n
     assert_eq!(asked, [(Some(1), None), (Some(2), Some(ThinkingLevel::High))]);
 });
 
+scenario!(x059_what_settled_the_input_before_the_run_ended_stays, async |kit| {
+    let root = kit.root().await;
+    for aborts in [false, true] {
+        let a = kit.asking("a", Reply::text("x")).await;
+        let settled: Result<_, BoxError> = root
+            .commit(async |tx| {
+                let settlement = Settlement::Unanswered { reason: "by_the_application".to_owned(), detail: None };
+                Ok(tx.settle_submission(a.id(), settlement).await?)
+            })
+            .await;
+        settled.unwrap();
+        let before = a.status().await.unwrap();
+        assert_eq!(reason(&before), "by_the_application");
+        let (task, _) = kit.run().await.unwrap();
+        if aborts {
+            kit.harness().abort_task(task).await.unwrap();
+        } else {
+            kit.stage.release();
+        }
+        kit.harness().wait_for_task(task).await.unwrap();
+        assert_eq!(a.status().await.unwrap(), before);
+        assert_eq!(kit.document("pi.live").await, empty());
+    }
+    assert_eq!(kit.said().await[..2], ["pi.user:a", "pi.assistant:x"]);
+    assert_eq!(kit.turn("b", Reply::text("y")).await.status(), SubmissionStatus::Done);
+});
+
 /// A definition of the generation that is older than the stored tasks.
 struct OlderGeneration;
 
@@ -293,27 +325,48 @@ scenario!(s134_a_run_that_is_blocked_by_its_version_stays_busy_until_it_is_abort
     assert_eq!(kit.stage.asked().len(), 1);
 });
 
-/// The commits of a turn at the store, without those that only show progress. The first one admits the input, the last one settles it.
+/// Whether a commit only shows more of a response.
+fn shows_a_part(frame: &Frame) -> bool {
+    let part = |op: &Json| {
+        let path: Vec<Json> =
+            op.as_array().and_then(|op| op.iter().nth(1)?.as_array().map(|path| path.iter().take(2).cloned().collect()))?;
+        Some(path == ["generation", "message"].map(Json::from))
+    };
+    let ops = |change: &DocumentFrame| match change {
+        DocumentFrame::Ops(ops) => ops.as_array().is_some_and(|ops| ops.iter().all(|op| part(op) == Some(true))),
+        DocumentFrame::Value(_) | DocumentFrame::Retired => false,
+    };
+    let records = frame.entries.is_empty() && frame.submissions.is_empty() && frame.tasks.is_empty();
+    records && frame.documents.iter().all(|(kind, change)| kind == "pi.live" && ops(change))
+}
+
+/// The commits of a turn at the store, without those that only show more of a response. The first one admits the input, the last one
+/// settles it.
 async fn commits(kit: &Kit, input: &str) -> i64 {
     let mut watch = kit.watch_root().await;
     let submission = kit.say(input).await;
-    let (mut first, mut progress) = (None, 0);
-    loop {
-        let picofleet_harness::line::Followed::Frame(frame) = watch.next().await else { panic!("no frame") };
-        let at = frame.at.0.0;
-        let records = frame.entries.is_empty() && frame.tasks.is_empty() && frame.submissions.is_empty();
-        progress += i64::from(records && frame.documents.iter().all(|(kind, _)| kind == "pi.live"));
-        let first = *first.get_or_insert(at);
-        if frame.submissions.iter().any(|record| record.id == submission.id() && record.settled()) {
-            // Every batch of the store has the next number, also where this conversation sees nothing of it.
-            return at - first + 1 - progress;
-        }
-    }
+    let (mut first, mut parts) = (None, 0);
+    let last = frame(&mut watch, |frame| {
+        first.get_or_insert(frame.at.0.0);
+        parts += i64::from(shows_a_part(frame));
+        frame.submissions.iter().any(|record| record.id == submission.id() && record.settled())
+    })
+    .await;
+    // Every batch of the store has the next number, also where this conversation sees nothing of it.
+    last.at.0.0 - first.unwrap() + 1 - parts
 }
 
 scenario!(a_turn_costs_a_known_number_of_commits, async |kit| {
     kit.stage.give(Reply::text("x"));
     assert_eq!(commits(&kit, "a").await, 4);
+    // A part of a response that was shown in time changes nothing of it.
+    let root = kit.root().await;
+    kit.stage.give(Reply::text("partial").held());
+    let (counted, ()) = tokio::join!(commits(&kit, "part"), async {
+        kit.until("a partial", async || partial(&root).await).await;
+        kit.stage.release();
+    });
+    assert_eq!(counted, 4);
     kit.stage.give(Reply::call("c1", "echo", r#"{"text":"y"}"#));
     kit.stage.give(Reply::text("z"));
     assert_eq!(commits(&kit, "b").await, 12);

@@ -1,6 +1,6 @@
 //! Section H: submissions, inbox, boundaries.
 
-use super::{empty, reason};
+use super::{empty, frame, reason};
 use picofleet_harness::config::QueueMode;
 use picofleet_harness::host::{HostError, SubmitError, Withdrawn};
 use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
@@ -9,7 +9,7 @@ use picofleet_harness_tests::{Reply, scenario, text};
 use picofleet_session::message::Message;
 use picofleet_session::{
     DraftHead, EntryDraft, InputState, Json, ROOT_CONVERSATION_ID, SubmissionId, SubmissionState, SubmissionStatus, TaskOutcome, TaskState,
-    WriteState,
+    TaskStatus, WriteState,
 };
 
 fn note(text: &str) -> SubmissionDraft {
@@ -21,7 +21,16 @@ fn user(text: &str) -> Message {
 }
 
 scenario!(s105_idle_input_is_placed, async |kit| {
+    let mut watch = kit.watch_root().await;
     let submission = kit.asking("hi", Reply::text("hello")).await;
+    // All of it is one commit.
+    let admission = frame(&mut watch, |_| true).await;
+    assert_eq!(admission.entries.iter().map(|entry| entry.kind.as_str()).collect::<Vec<_>>(), ["pi.user"]);
+    assert_eq!(admission.submissions.iter().map(|record| record.status()).collect::<Vec<_>>(), [SubmissionStatus::Placed]);
+    let made = &admission.tasks[0];
+    assert_eq!((admission.tasks.len(), made.kind.as_str(), made.state.status()), (1, "pi.generation", TaskStatus::Pending));
+    let run = watch.documents().get("pi.live").unwrap().to_string();
+    assert_eq!(run, format!(r#"{{"run":{{"taskId":{},"inputs":[{}]}}}}"#, made.id, submission.id()));
     let record = submission.status().await.unwrap();
     let SubmissionState::Input(InputState::Placed { entry }) = record.state else { panic!("{record:?}") };
     let entries = kit.entries(&kit.root().await).await;
@@ -34,6 +43,7 @@ scenario!(s105_idle_input_is_placed, async |kit| {
 });
 
 scenario!(s106_idle_write_is_done_without_a_task, async |kit| {
+    let mut watch = kit.watch_root().await;
     let draft = EntryDraft::new("note").data("kept");
     let submission = kit.root().await.submit(SubmissionDraft::write(draft)).await.unwrap();
     let record = submission.status().await.unwrap();
@@ -41,28 +51,29 @@ scenario!(s106_idle_write_is_done_without_a_task, async |kit| {
     let entries = kit.entries(&kit.root().await).await;
     let expected = format!(r#"{{"id":{entry},"conversationId":1,"kind":"note","data":"kept"}}"#);
     assert_eq!(Json::from_serde(&entries[0]).unwrap().to_string(), expected);
+    let commit = frame(&mut watch, |_| true).await;
+    assert_eq!((commit.entries.len(), commit.submissions.len(), commit.tasks.len(), commit.documents.len()), (1, 1, 0, 0));
+    assert!(kit.harness().inspect().await.unwrap().tasks.is_empty());
     assert_eq!(kit.document("pi.live").await, empty());
     assert_eq!(kit.stage.asked().len(), 0);
 });
 
 scenario!(s107_busy_input_with_reject_commits_nothing, async |kit| {
-    let first = kit.asking("a", Reply::text("x")).await;
-    let mut watch = kit.watch_root().await;
-    let root = kit.root().await;
-    let refused = root.submit(SubmissionDraft::input("b").when_busy(WhenBusy::Reject)).await.map(|submission| submission.id());
+    let a = kit.busy("a").await;
+    let _ = kit.disk.written();
+    let reject = SubmissionDraft::input("b").when_busy(WhenBusy::Reject);
+    let refused = kit.root().await.submit(reject).await.map(|submission| submission.id());
     assert_eq!(refused, Err(SubmitError::Busy(ROOT_CONVERSATION_ID)));
+    assert!(kit.disk.written().is_empty(), "nothing is committed");
     assert!(kit.inbox().await.is_empty());
-    // The next frame is of the next submission: the refused one left none.
     let next = kit.say("c").await;
-    let picofleet_harness::line::Followed::Frame(frame) = watch.next().await else { panic!("no frame") };
-    let of_next =
-        frame.submissions.iter().any(|record| record.id == next.id()) || frame.documents.iter().any(|(kind, _)| kind == "pi.live");
-    assert!(of_next, "{frame:?}");
+    kit.stage.give(Reply::text("x"));
     kit.stage.give(Reply::text("y"));
-    kit.stage.release();
-    kit.settled(&first).await;
+    kit.gate.open();
+    kit.settled(&a).await;
     kit.settled(&next).await;
-    assert_eq!(kit.said().await, ["pi.user:a", "pi.assistant:x", "pi.user:c", "pi.assistant:y"]);
+    let said = kit.said().await;
+    assert_eq!(said.iter().filter(|said| said.starts_with("pi.user")).collect::<Vec<_>>(), ["pi.user:a", "pi.user:c"]);
 });
 
 scenario!(s108_a_request_id_admits_once, async |kit| {
@@ -114,7 +125,13 @@ scenario!(s110_failed_run_keeps_the_queue_in_order, async |kit| {
     for queued in [&f1, &w, &f2] {
         assert_eq!(queued.status().await.unwrap().status(), SubmissionStatus::Queued);
     }
+    let mut watch = kit.watch_root().await;
     let g = kit.asking("g", Reply::text("x")).await;
+    let boundary = frame(&mut watch, |_| true).await;
+    assert_eq!(boundary.entries.iter().map(|entry| entry.kind.as_str()).collect::<Vec<_>>(), ["note", "pi.user"]);
+    let statuses: Vec<_> = boundary.submissions.iter().map(|record| (record.id, record.status())).collect();
+    let expected = [(f1.id(), SubmissionStatus::Placed), (w.id(), SubmissionStatus::Done), (g.id(), SubmissionStatus::Queued)];
+    assert_eq!((statuses.len(), expected.iter().all(|status| statuses.contains(status))), (3, true), "one commit: {statuses:?}");
     assert_eq!(kit.said().await, ["pi.user:a", "pi.assistant", "note:w", "pi.user:f1"]);
     assert_eq!(w.status().await.unwrap().status(), SubmissionStatus::Done);
     assert_eq!(f1.status().await.unwrap().status(), SubmissionStatus::Placed);
@@ -237,53 +254,6 @@ scenario!(s116_an_abort_keeps_queued_writes, async |kit| {
     assert_eq!(said[said.len() - 3..], ["note:w", "pi.user:g", "pi.assistant:y"]);
 });
 
-/// The operations on the inbox in the frames up to one that fits.
-async fn inbox_ops(
-    watch: &mut picofleet_harness::line::ConversationWatch,
-    last: impl Fn(&picofleet_harness::frame::Frame) -> bool,
-) -> Vec<Json> {
-    let mut all = Vec::new();
-    loop {
-        let picofleet_harness::line::Followed::Frame(frame) = watch.next().await else { panic!("no frame") };
-        for (kind, change) in &frame.documents {
-            if kind == "pi.inbox" {
-                let picofleet_harness::frame::DocumentFrame::Ops(ops) = change else { panic!("{change:?}") };
-                all.push(ops.clone());
-            }
-        }
-        if last(&frame) {
-            return all;
-        }
-    }
-}
-
-scenario!(s117_inbox_operations_are_positional, async |kit| {
-    let a = kit.asking("a", Reply::error("401 unauthorized")).await;
-    let mut watch = kit.watch_root().await;
-    let ids = [kit.say("retained one").await, kit.say("gone").await, kit.say("retained two").await];
-    let ops = inbox_ops(&mut watch, |frame| frame.submissions.iter().any(|record| record.id == ids[2].id())).await;
-    assert_eq!(ops.len(), 3);
-    for (index, (ops, submission)) in ops.iter().zip(&ids).enumerate() {
-        let text = ops.to_string();
-        assert!(text.contains(&format!(r#"[["p",["items"],{index},0,"#)), "{text}");
-        assert!(text.contains(&format!(r#""id":{}"#, submission.id())), "{text}");
-    }
-    ids[1].abort().await.unwrap();
-    let ops = inbox_ops(&mut watch, |frame| frame.submissions.iter().any(|record| record.id == ids[1].id())).await;
-    assert_eq!(ops[0].to_string(), r#"[["p",["items"],1,1,[]]]"#);
-    kit.stage.release();
-    kit.settled(&a).await;
-    let next = kit.asking("g", Reply::text("x")).await;
-    let ops = inbox_ops(&mut watch, |frame| frame.submissions.iter().any(|record| record.id == next.id())).await;
-    let text = ops.iter().map(ToString::to_string).collect::<String>();
-    assert!(!text.contains("retained"), "{text}");
-    for reply in ["y", "z"] {
-        kit.stage.give(Reply::text(reply));
-    }
-    kit.stage.release();
-    kit.settled(&next).await;
-});
-
 scenario!(s118_a_queue_survives_a_reopen, async |kit| {
     let first = kit.asking("a", Reply::text("lost")).await;
     let queued = kit.say("f").await;
@@ -314,6 +284,22 @@ scenario!(s119_post_tools_takes_writes_and_the_first_steer, async |kit| {
     kit.stage.give(Reply::text("y"));
     kit.stage.release();
     for submission in [&a, &s1, &f, &s2] {
+        assert_eq!(kit.settled(submission).await.status(), SubmissionStatus::Done);
+    }
+});
+
+scenario!(s119_post_tools_takes_every_steer_where_the_mode_says_so, async |kit| {
+    kit.root().await.set_steering_mode(Some(QueueMode::All)).await.unwrap();
+    let a = kit.busy("a").await;
+    let (s1, f, s2) = (kit.steer("s1").await, kit.say("f").await, kit.steer("s2").await);
+    kit.stage.give(Reply::text("x").held());
+    kit.gate.open();
+    kit.until("the next request", async || kit.stage.asked().len() == 2).await;
+    assert_eq!(kit.run().await.unwrap().1, [a.id(), s1.id(), s2.id()]);
+    assert_eq!(kit.inbox().await, [(f.id(), "followUp")]);
+    kit.stage.give(Reply::text("y"));
+    kit.stage.release();
+    for submission in [&a, &s1, &s2, &f] {
         assert_eq!(kit.settled(submission).await.status(), SubmissionStatus::Done);
     }
 });

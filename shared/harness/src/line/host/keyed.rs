@@ -70,6 +70,7 @@ impl SessionLine {
         let answer = self
             .session()
             .commit(async |tx| {
+                self.unsealed()?;
                 if let Some(key) = &key
                     && let Some(answer) = self.answered(key).await?
                 {
