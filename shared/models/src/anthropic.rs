@@ -24,9 +24,9 @@
 //! | made | `POST /v1/messages/batches` with the body of the stream, without `stream`; tools that only prefer strict sampling go without it, since a refusal would come hours later |
 //! | handle | `id` is the batch's id; `data` is not used, and nothing is kept in memory |
 //! | poll interval | `pollAfterMs` is 60,000, as the API's documentation has it |
-//! | expiry | `expiresAt` is the window (`15m`, `1h`, `24h`) after the request, 24 hours without one, which is when the server itself ends a batch. A fetch at or after it that finds the batch still at work cancels it and fails with `Anthropic message batch ID expired before it was answered`; the result `expired` says the same |
+//! | expiry | `expiresAt` is the window (`15m`, `1h`, `24h`) after the request, 24 hours without one, which is when the server itself ends a batch. A fetch at or after it that finds the batch still at work cancels it and fails with `Anthropic message batch ID expired before it was answered`; the result `expired` says the same. A handle without `expiresAt` never expires here |
 //! | fetch | `GET .../{id}`, and once that has ended `GET .../{id}/results`, at the configured host, whatever `results_url` says. The events are those of a stream with one delta for each block. While it is at work: again `deferred` with the same handle |
-//! | a fetch that fails | no connection, a broken answer, 408, 409, 429 and 500 or more: before `expiresAt` again `deferred`, since it says nothing about the answer; otherwise the error of the request. An unknown id is the server's 404 |
+//! | a fetch that fails | no connection, a broken answer, 408, 409, 429 and 500 or more (unless `x-should-retry` says otherwise): before `expiresAt` again `deferred`, since it says nothing about the answer; otherwise the error of the request. An unknown id is the server's 404 |
 //! | usage | as reported, at half the model's prices |
 //! | errors | the result `errored` has its `error` object as the text, like an `error` event of a stream; `canceled` is `Anthropic message batch ID was cancelled` |
 //! | cancel | `POST .../{id}/cancel`. It is no error that the batch is gone (404), has ended or is being cancelled. An answer that was complete by then can still be fetched |
@@ -107,8 +107,8 @@ impl Anthropic {
         Self { client, key }
     }
 
-    fn batches(&self, model: &Model, cancel: CancellationToken) -> Batches {
-        Batches { client: self.client.clone(), key: self.key.clone(), model: model.clone(), cancel }
+    fn batches(&self, model: &Model, options: StreamOptions, cancel: CancellationToken) -> Batches {
+        Batches { client: self.client.clone(), key: self.key.clone(), model: model.clone(), options, cancel }
     }
 
     fn live(&self, model: &Model, options: &StreamOptions, built: &Built, cancel: CancellationToken) -> BoxStream<'static, StreamEvent> {
@@ -134,7 +134,7 @@ impl Provider for Anthropic {
             Err(text) => return failed(model, now, text),
         };
         if let Some(window_ms) = window_ms {
-            return self.batches(model, cancel).create(built, options.clone(), window_ms);
+            return self.batches(model, options.clone(), cancel).create(built, window_ms);
         }
         let live = self.live(model, options, &built, cancel.clone());
         if !built.may_relax {
@@ -150,11 +150,11 @@ impl Provider for Anthropic {
     }
 
     fn fetch_deferred(&self, model: &Model, handle: &DeferredHandle, cancel: CancellationToken) -> BoxStream<'static, StreamEvent> {
-        self.batches(model, cancel).fetch(handle.clone())
+        self.batches(model, StreamOptions::default(), cancel).fetch(handle.clone())
     }
 
     fn cancel_deferred(&self, model: &Model, handle: &DeferredHandle) -> BoxFuture<'static, Result<(), CancelDeferredError>> {
-        self.batches(model, CancellationToken::new()).give_up(handle.clone()).boxed()
+        self.batches(model, StreamOptions::default(), CancellationToken::new()).give_up(handle.clone()).boxed()
     }
 }
 

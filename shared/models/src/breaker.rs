@@ -3,6 +3,9 @@
 //! After some connection failures in a row the breaker opens: requests fail at once. After a time one request is let through
 //! as a probe; its outcome closes the breaker or opens it for twice the time. What counts is whether the provider was
 //! reached, so an answer that is an error of the provider is a success here. Time is that of tokio.
+//!
+//! Two sides use it: who starts a request asks for a [`Pass`], and the HTTP client tells of each [`Trip`] to the provider. The
+//! client alone knows: an event may tell of a failure in its own way, or not at all.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -81,8 +84,8 @@ impl Breaker {
         Self(Arc::new(Shared { provider: provider.into(), options, state: Mutex::new(state) }))
     }
 
-    /// Lets a request out, or not. A pass that is dropped without a report says nothing; if it was the probe, the next
-    /// request is.
+    /// Lets a request out, or not. If it is the probe and its pass is dropped before a trip told anything, the next request is
+    /// the probe.
     ///
     /// # Errors
     ///
@@ -91,15 +94,21 @@ impl Breaker {
         let mut state = self.0.lock();
         let now = Instant::now();
         let probe = match state.phase {
-            Phase::Closed => false,
+            Phase::Closed => None,
             Phase::Open { until } if now >= until => {
                 state.phase = Phase::HalfOpen;
-                true
+                Some(state.opened)
             }
             Phase::Open { until } => return Err(self.refused(*state, until - now)),
             Phase::HalfOpen => return Err(self.refused(*state, Duration::ZERO)),
         };
         Ok(Pass { shared: Arc::clone(&self.0), probe })
+    }
+
+    /// A request goes out now.
+    #[must_use]
+    pub fn trip(&self) -> Trip {
+        Trip { shared: Arc::clone(&self.0), opened: self.0.lock().opened }
     }
 
     fn refused(&self, state: State, retry_after: Duration) -> OpenError {
@@ -121,40 +130,50 @@ impl Shared {
     }
 }
 
-/// A request that may go out; it tells how that went.
+/// Leave to make a request; hold it until its outcome was told.
 pub struct Pass {
     shared: Arc<Shared>,
-    probe: bool,
-}
-
-impl Pass {
-    /// The provider was reached.
-    pub fn reached(mut self) {
-        *self.shared.lock() = State { phase: Phase::Closed, failures: 0, opened: 0 };
-        self.probe = false;
-    }
-
-    /// It was not.
-    pub fn not_reached(mut self) {
-        let probe = std::mem::take(&mut self.probe);
-        let mut state = self.shared.lock();
-        state.failures = state.failures.saturating_add(1);
-        let options = self.shared.options;
-        let full = options.failures > 0 && state.failures >= options.failures;
-        // Requests that were on their way when it opened do not make it longer.
-        if probe || (full && state.phase == Phase::Closed) {
-            self.shared.open(&mut state);
-        }
-    }
+    /// Of the probe, how often the breaker had opened by then.
+    probe: Option<u32>,
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        if self.probe {
+        if let Some(opened) = self.probe {
             let mut state = self.shared.lock();
-            if state.phase == Phase::HalfOpen {
+            if state.phase == Phase::HalfOpen && state.opened == opened {
                 state.phase = Phase::Open { until: Instant::now() };
             }
+        }
+    }
+}
+
+/// A request that is on its way; it tells how that went. One that is dropped says nothing.
+pub struct Trip {
+    shared: Arc<Shared>,
+    /// How often the breaker had opened when it went out.
+    opened: u32,
+}
+
+impl Trip {
+    /// The provider was reached.
+    pub fn reached(self) {
+        *self.shared.lock() = State { phase: Phase::Closed, failures: 0, opened: 0 };
+    }
+
+    /// It was not.
+    pub fn not_reached(self) {
+        let mut state = self.shared.lock();
+        state.failures = state.failures.saturating_add(1);
+        let most = self.shared.options.failures;
+        let opens = match state.phase {
+            Phase::Closed => most > 0 && state.failures >= most,
+            // Requests that were on their way when it opened do not make it longer.
+            Phase::HalfOpen => state.opened == self.opened,
+            Phase::Open { .. } => false,
+        };
+        if opens {
+            self.shared.open(&mut state);
         }
     }
 }
@@ -173,14 +192,20 @@ mod tests {
     }
 
     fn fail(breaker: &Breaker) {
-        breaker.pass().unwrap().not_reached();
+        let _pass = breaker.pass().unwrap();
+        breaker.trip().not_reached();
+    }
+
+    fn reach(breaker: &Breaker) {
+        let _pass = breaker.pass().unwrap();
+        breaker.trip().reached();
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_opens_after_failures_in_a_row() {
         let breaker = breaker();
         fail(&breaker);
-        breaker.pass().unwrap().reached();
+        reach(&breaker);
         fail(&breaker);
         fail(&breaker);
         assert_eq!(refused(&breaker), Duration::from_secs(1));
@@ -196,10 +221,11 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         let probe = breaker.pass().unwrap();
         assert_eq!(refused(&breaker), Duration::ZERO);
-        probe.not_reached();
+        breaker.trip().not_reached();
+        drop(probe);
         assert_eq!(refused(&breaker), Duration::from_secs(2), "twice the time");
         tokio::time::advance(Duration::from_secs(2)).await;
-        breaker.pass().unwrap().reached();
+        reach(&breaker);
         fail(&breaker);
         assert!(breaker.pass().is_ok(), "the count began anew");
     }
@@ -217,12 +243,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_on_their_way_do_not_make_it_longer() {
         let breaker = breaker();
-        let (late, good) = (breaker.pass().unwrap(), breaker.pass().unwrap());
+        let (late, later, good) = (breaker.trip(), breaker.trip(), breaker.trip());
         fail(&breaker);
         fail(&breaker);
         tokio::time::advance(Duration::from_millis(500)).await;
         late.not_reached();
         assert_eq!(refused(&breaker), Duration::from_millis(500));
+        tokio::time::advance(Duration::from_millis(500)).await;
+        let probe = breaker.pass().unwrap();
+        later.not_reached();
+        drop(probe);
+        drop(breaker.pass().expect("only the probe decides"));
         good.reached();
         assert!(breaker.pass().is_ok(), "the provider is there after all");
     }

@@ -4,13 +4,12 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use picofleet_session::Millis;
 use picofleet_session::message::{AssistantMessage, DeferredHandle, StopReason};
-use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::{Client, HttpError, Request, RequestError};
 use crate::model::Model;
-use crate::provider::{DeferredRequest, StreamEvent, empty_answer};
+use crate::provider::{CancelDeferredError, DeferredRequest, StreamEvent, empty_answer};
 
 /// How long an answer may take when the caller names no window, in milliseconds.
 pub(crate) const LIFETIME_MS: i64 = 24 * 60 * 60 * 1000;
@@ -37,24 +36,21 @@ impl From<RequestError> for Failure {
 }
 
 impl Failure {
-    /// What it says, without the key. An API has its own words for a call that failed.
-    pub(crate) fn text(&self, key: Option<&SecretString>, http_text: impl FnOnce(&HttpError) -> String) -> String {
-        let text = match self {
+    /// What it says. An API has its own words for a call that failed.
+    pub(crate) fn text(&self, http_text: impl FnOnce(&HttpError) -> String) -> String {
+        match self {
             Self::Http(error) => http_text(error),
             Self::Text(text) => text.clone(),
-        };
-        match key.map(SecretString::expose_secret).filter(|key| !key.is_empty()) {
-            Some(key) => text.replace(key, "[redacted]"),
-            None => text,
         }
     }
 
-    /// The event of an answer that has come to nothing because of it, with its text.
-    pub(crate) fn event(&self, model: &Model, now: Millis, text: String) -> StreamEvent {
+    /// The event of an answer that has come to nothing because of it.
+    fn event(&self, model: &Model, now: Millis, http_text: impl FnOnce(&HttpError) -> String) -> StreamEvent {
         let stop_reason = match self {
             Self::Http(error) => error.stop_reason(),
             Self::Text(_) => StopReason::Error,
         };
+        let text = self.text(http_text);
         StreamEvent::terminal(AssistantMessage { stop_reason, error_message: Some(text), ..empty_answer(model, now) })
     }
 }
@@ -81,11 +77,7 @@ pub(crate) fn is_id(id: &str) -> bool {
 
 /// True for what may go well at the next fetch.
 pub(crate) fn is_transient(error: &HttpError) -> bool {
-    match error {
-        HttpError::Status(refusal) => matches!(refusal.status, 408 | 409 | 429) || refusal.status >= 500,
-        HttpError::Connect { .. } | HttpError::NoAnswer | HttpError::Cut { .. } | HttpError::Idle { .. } => true,
-        _ => false,
-    }
+    error.is_transient() || matches!(error, HttpError::Cut { .. } | HttpError::Idle { .. })
 }
 
 /// The events of an answer that is still to come.
@@ -109,16 +101,41 @@ pub(crate) async fn call(client: &Client, request: &Request, cancel: &Cancellati
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The events that come of some work, or the one of its failure. The last one is told how long it took.
+/// What an adapter says about the deferred answers of a model.
+pub(crate) struct Voice {
+    pub(crate) client: Client,
+    pub(crate) model: Model,
+    /// What goes out with each call, for the credentials in it. Without one that can be made nothing goes out.
+    pub(crate) request: Result<Request, RequestError>,
+    pub(crate) http_text: fn(&Model, &HttpError) -> String,
+}
+
+impl Voice {
+    /// A text that may quote the server, without credentials.
+    fn redact(&self, text: &str) -> String {
+        self.request.as_ref().map_or_else(|_| text.to_owned(), |request| request.redact(text))
+    }
+
+    /// That a deferred answer could not be cancelled.
+    pub(crate) fn refused(&self, failure: &Failure) -> CancelDeferredError {
+        CancelDeferredError::Refused(self.redact(&failure.text(|error| (self.http_text)(&self.model, error))))
+    }
+}
+
+/// The events that come of some work, or the one of its failure. The last one is told how long it took, and its text loses
+/// credentials, as in streams.
 pub(crate) fn told(
     work: impl Future<Output = Result<Vec<StreamEvent>, Failure>> + Send + 'static,
-    event: impl FnOnce(&Failure) -> StreamEvent + Send + 'static,
+    voice: Voice,
 ) -> BoxStream<'static, StreamEvent> {
     let later = async move {
         let started = Instant::now();
+        let event =
+            |failure: &Failure| failure.event(&voice.model, voice.client.clock().now(), |error| (voice.http_text)(&voice.model, error));
         let mut events = work.await.unwrap_or_else(|failure| vec![event(&failure)]);
         if let Some(StreamEvent::Done { message } | StreamEvent::Error { message }) = events.last_mut() {
             message.duration_ms = u32::try_from(started.elapsed().as_millis()).ok().map(f64::from);
+            message.error_message = message.error_message.as_deref().map(|text| voice.redact(text));
         }
         futures::stream::iter(events)
     };

@@ -8,7 +8,8 @@
 //! - What is read is bounded by the client's limits, whatever a server sends, and memory by a multiple of it that the decoder gives. Answers
 //!   are never decompressed.
 //! - Redirects are not followed: they would carry the key to another host.
-//! - A dropped or cancelled stream closes its connection, over HTTP/2 its stream; nothing goes on in the background.
+//! - A dropped stream closes its connection, over HTTP/2 its stream; nothing goes on in the background. So does a cancelled one
+//!   once it is polled: nobody watches the token while nobody asks for the next event.
 
 mod credential;
 mod driver;
@@ -25,6 +26,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use picofleet_session::Clock;
 
+use crate::breaker::Breaker;
 use crate::limiter::Limiter;
 use crate::sse::{self, Limits, SseError, SseMessage};
 
@@ -98,6 +100,7 @@ pub struct Client {
     options: ClientOptions,
     clock: Clock,
     limiter: Option<Limiter>,
+    breaker: Option<Breaker>,
 }
 
 /// The events of an answer that began well.
@@ -128,13 +131,20 @@ impl Client {
             }
             builder = builder.tls_certs_merge(authorities);
         }
-        Ok(Self { http: builder.build().map_err(ClientError::Setup)?, options, clock, limiter: None })
+        Ok(Self { http: builder.build().map_err(ClientError::Setup)?, options, clock, limiter: None, breaker: None })
     }
 
     /// The same, which tells a limiter of the requests that follow the first one of a turn.
     #[must_use]
     pub fn with_limiter(mut self, limiter: Limiter) -> Self {
         self.limiter = Some(limiter);
+        self
+    }
+
+    /// The same, which tells a breaker of each request whether it reached the provider. Tries of one request count once.
+    #[must_use]
+    pub fn with_breaker(mut self, breaker: Breaker) -> Self {
+        self.breaker = Some(breaker);
         self
     }
 
@@ -151,12 +161,35 @@ impl Client {
         &self.clock
     }
 
-    /// Posts a request until it is answered well or may not be tried again.
+    /// Makes a request and reads its answer as a stream of events.
     pub(crate) async fn open(&self, request: &Request) -> Result<Messages, HttpError> {
+        let response = self.answered(request).await?;
+        let messages = sse::messages(self.body(response), self.options.limits);
+        let messages = messages.map_err(|error| match error {
+            SseError::Read(error) => error,
+            SseError::TooLarge(error) => HttpError::TooLarge(error),
+        });
+        Ok(messages.boxed())
+    }
+
+    /// Makes a request and tells the breaker whether the provider was reached.
+    async fn answered(&self, request: &Request) -> Result<reqwest::Response, HttpError> {
+        let trip = self.breaker.as_ref().map(Breaker::trip);
+        let answer = self.tried(request).await;
+        match (trip, &answer) {
+            (Some(trip), Err(HttpError::Connect { .. } | HttpError::NoAnswer)) => trip.not_reached(),
+            (Some(trip), _) => trip.reached(),
+            (None, _) => {}
+        }
+        answer
+    }
+
+    /// Makes a request until it is answered well or may not be tried again.
+    async fn tried(&self, request: &Request) -> Result<reqwest::Response, HttpError> {
         let mut tries = 0;
         loop {
-            let error = match self.open_once(request).await {
-                Ok(messages) => return Ok(messages),
+            let error = match self.sent(request).await {
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
             let delay = retry::delay(error, request, tries, retry::random())?;
@@ -166,23 +199,20 @@ impl Client {
         }
     }
 
-    async fn open_once(&self, request: &Request) -> Result<Messages, HttpError> {
-        let post = self.http.post(request.url.clone()).headers(request.headers.clone()).body(request.body.clone());
+    /// The answer to a request, if it began well. A request without a body is a `GET`.
+    async fn sent(&self, request: &Request) -> Result<reqwest::Response, HttpError> {
+        let url = request.url.clone();
+        let call = if request.body.is_empty() { self.http.get(url) } else { self.http.post(url).body(request.body.clone()) };
         let limit = request.first_byte_timeout.unwrap_or(self.options.first_byte_timeout);
-        let sent = tokio::time::timeout(limit, post.send()).await;
+        let sent = tokio::time::timeout(limit, call.headers(request.headers.clone()).send()).await;
         let response = sent.map_err(|_| HttpError::NoAnswer)?.map_err(|error| HttpError::Connect { cause: error::deepest(&error) })?;
         if !response.status().is_success() {
             return Err(HttpError::Status(self.refusal(response, request).await));
         }
-        if let Some(encoding) = encoding(response.headers()) {
-            return Err(HttpError::Encoded { encoding: request.redact(&encoding) });
+        match encoding(response.headers()) {
+            Some(encoding) => Err(HttpError::Encoded { encoding: request.redact(&encoding) }),
+            None => Ok(response),
         }
-        let messages = sse::messages(self.body(response), self.options.limits);
-        let messages = messages.map_err(|error| match error {
-            SseError::Read(error) => error,
-            SseError::TooLarge(error) => HttpError::TooLarge(error),
-        });
-        Ok(messages.boxed())
     }
 
     /// The bytes of an answer. It fails when none come for too long.

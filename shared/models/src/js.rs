@@ -26,6 +26,18 @@ fn array_index(key: &str) -> Option<u32> {
     key.parse().ok().filter(|index| *index != u32::MAX)
 }
 
+/// `Boolean(value)`.
+pub fn truthy(value: &Json) -> bool {
+    match value.as_ref() {
+        JsonRef::Null => false,
+        JsonRef::Bool(value) => value,
+        JsonRef::Int(value) => value != 0,
+        JsonRef::Float(value) => value != 0.0,
+        JsonRef::String(text) => !text.is_empty(),
+        JsonRef::Array(_) | JsonRef::Object(_) => true,
+    }
+}
+
 /// `JSON.stringify(value)`.
 pub fn stringify(value: &Json) -> String {
     let mut text = String::new();

@@ -23,13 +23,15 @@
 //! | [`breaker`] | no requests for a time to a provider that cannot be reached |
 //! | [`sanitize`], [`hash`], [`js`] | unpaired surrogates, the short hash, JSON text as JavaScript writes it |
 //!
-//! All but the providers are pure functions that keep pi-ai's names in snake case. The results that they must
-//! give were made with pi-ai itself: `tests/vectors/pi-ai-*.jsonl` of the repository.
+//! What is taken from pi-ai keeps its names in snake case. The results that it must give were made with pi-ai itself:
+//! `tests/vectors/pi-ai-*.jsonl` of the repository.
 //!
 //! Architecture invariants:
 //!
 //! - The crate knows messages and models. It knows no session, task, storage, harness or tool.
-//! - The pure modules read no clock, environment, file or network and start no task; time comes in as an argument.
+//! - Most modules are pure: they read no clock, environment, file or network and start no task; time comes in as an argument. The
+//!   others are [`http`] (network, proxies of the environment, clock) with the providers on top of it, [`registry`] (files, and the
+//!   environment that it is given), and [`limiter`], [`breaker`] and [`scripted`], which wait by the clock of tokio.
 //! - A provider tells its failures as the last event of its stream; it never panics and never ends a stream silently.
 //! - Input from providers, models and tool servers is hostile: nothing here panics, recurses without a bound or needs
 //!   time that is not bounded by the size of its input, save where a constant names the bound.

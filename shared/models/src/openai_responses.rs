@@ -17,7 +17,8 @@
 //!
 //! The answer is decoded as a stream of it would be, each block in one delta; usage and price are those of the response. A
 //! fetch that does not get through finds the answer pending until the handle expires. One that finds it pending after that
-//! cancels it and fails. A response that the server has forgotten is its error 404.
+//! cancels it and fails. A handle without `expiresAt` never expires. A response that the server has forgotten is its error 404;
+//! one that was cancelled fails with `OpenAI background response ID was cancelled`.
 
 mod compat;
 mod decoder;
@@ -108,8 +109,8 @@ impl OpenAiResponses {
         Self { client, key }
     }
 
-    fn background(&self, model: &Model, cancel: CancellationToken) -> Background {
-        Background { client: self.client.clone(), key: self.key.clone(), model: model.clone(), cancel }
+    fn background(&self, model: &Model, options: StreamOptions, cancel: CancellationToken) -> Background {
+        Background { client: self.client.clone(), key: self.key.clone(), model: model.clone(), options, cancel }
     }
 }
 
@@ -122,7 +123,7 @@ impl Provider for OpenAiResponses {
         cancel: CancellationToken,
     ) -> BoxStream<'static, StreamEvent> {
         if let Some(wanted) = options.deferred.as_ref().filter(|wanted| DeferredRequest::is_wanted(wanted)) {
-            return self.background(model, cancel).create(context, options.clone(), wanted);
+            return self.background(model, options.clone(), cancel).create(context, wanted);
         }
         let now = self.client.clock().now();
         match request(model, context, options, self.key.as_ref()) {
@@ -132,10 +133,10 @@ impl Provider for OpenAiResponses {
     }
 
     fn fetch_deferred(&self, model: &Model, handle: &DeferredHandle, cancel: CancellationToken) -> BoxStream<'static, StreamEvent> {
-        self.background(model, cancel).fetch(handle.clone())
+        self.background(model, StreamOptions::default(), cancel).fetch(handle.clone())
     }
 
     fn cancel_deferred(&self, model: &Model, handle: &DeferredHandle) -> BoxFuture<'static, Result<(), CancelDeferredError>> {
-        self.background(model, CancellationToken::new()).give_up(handle.clone()).boxed()
+        self.background(model, StreamOptions::default(), CancellationToken::new()).give_up(handle.clone()).boxed()
     }
 }

@@ -135,7 +135,8 @@ pub enum CancelDeferredError {
 /// nothing after it. Every failure is such an event, also one before the request could be made. When `cancel` fires, the
 /// stream ends with an error of the reason `aborted` and what came in so far.
 ///
-/// A dropped stream ends the request. Providers do not retry whole requests, store nothing and never log a credential.
+/// A dropped stream ends the request. Work goes on only while the stream is polled, so `cancel` acts at the next poll: who lets a
+/// stream lie must drop it to free its connection. Providers do not retry whole requests, store nothing and never log a credential.
 pub trait Provider: Send + Sync {
     /// Streams the answer to a context. The context is normalized by the provider.
     fn stream(

@@ -46,8 +46,8 @@ const DEMO: &str = include_str!("registry/demo.toml");
 const DEMO_CONTEXT_WINDOW: u64 = 200_000;
 const DEMO_MAX_TOKENS: u64 = 8192;
 
-/// Most bytes of a file with certificates. Bundles of whole systems have a few hundred KiB.
-const CA_FILE_MAX: u64 = 16 << 20;
+/// Most bytes of a file with certificates or a script. Certificates of whole systems have a few hundred KiB.
+const FILE_MAX: u64 = 16 << 20;
 
 /// A provider cannot be used. Requests to it fail with this text; all others are not touched.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +96,8 @@ impl Models {
     /// The providers of a configuration that [`crate::config::check`] found good. Keys and scripts are read here, once:
     /// `environment` gives the values of variables. What goes wrong for a provider is told by [`Models::problems`] and by
     /// requests to it.
+    ///
+    /// It blocks while it reads files, so it is for the start of a program and not for a task that others wait for.
     #[must_use]
     pub fn new(providers: &Providers, clock: Clock, environment: impl Fn(&str) -> Option<String>) -> Self {
         let mut entries = BTreeMap::from([(SCRIPTED_PROVIDER.to_owned(), demo(&clock))]);
@@ -219,7 +221,11 @@ fn build(
     environment: impl Fn(&str) -> Option<String>,
 ) -> Result<Arc<dyn Provider>, SetupError> {
     let (limiter, breaker) = (Limiter::new(id, config.limits), Breaker::new(id, config.breaker));
-    let client = || Ok::<_, SetupError>(Client::new(client_options(config)?, clock.clone())?.with_limiter(limiter.clone()));
+    let client = || {
+        Ok::<_, SetupError>(
+            Client::new(client_options(config)?, clock.clone())?.with_limiter(limiter.clone()).with_breaker(breaker.clone()),
+        )
+    };
     let connect = || Ok::<_, SetupError>((client()?, key(config, environment)?));
     let inner: Arc<dyn Provider> = match config.api {
         Api::OpenAiCompletions => connect().map(|(client, key)| Arc::new(OpenAiChat::new(client, key)))?,
@@ -236,17 +242,22 @@ fn build(
 fn client_options(config: &ProviderConfig) -> Result<ClientOptions, SetupError> {
     let mut options = config.http.client_options();
     if let Some(path) = &config.ca_file {
-        let unreadable = |source| SetupError::CaFile { path: path.clone(), source };
-        let mut bytes = Vec::new();
-        std::fs::File::open(path).and_then(|file| file.take(CA_FILE_MAX + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
-        if bytes.len() as u64 > CA_FILE_MAX {
-            return Err(unreadable(std::io::Error::other("it has more than 16 MiB")));
-        }
+        let mut bytes = read(path).map_err(|source| SetupError::CaFile { path: path.clone(), source })?;
         // An empty file is a mistake, too, and not the same as no file.
         bytes.push(b'\n');
         options.authorities = bytes.into();
     }
     Ok(options)
+}
+
+/// What is in a file, unless that is more than any good one has.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(std::io::Error::other("it has more than 16 MiB"));
+    }
+    Ok(bytes)
 }
 
 fn key(config: &ProviderConfig, environment: impl Fn(&str) -> Option<String>) -> Result<Option<SecretString>, SecretError> {
@@ -259,7 +270,8 @@ fn key(config: &ProviderConfig, environment: impl Fn(&str) -> Option<String>) ->
 }
 
 fn read_script(path: &Path) -> Result<Script, SetupError> {
-    let text = std::fs::read_to_string(path).map_err(|source| SetupError::ScriptFile { path: path.to_owned(), source })?;
+    let text = read(path).and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
+    let text = text.map_err(|source| SetupError::ScriptFile { path: path.to_owned(), source })?;
     let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     Ok(if json { Script::from_json(&text)? } else { Script::from_toml(&text)? })
 }

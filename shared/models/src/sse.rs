@@ -18,6 +18,9 @@ use crate::arguments;
 
 pub use guard::{Limits, TooLarge};
 
+/// What an answer with an event that is no JSON says, as the official client of OpenAI has it.
+pub(crate) const MALFORMED: &str = "Error reading response: malformed server-sent event JSON.";
+
 /// One event of a stream: a block of lines up to a blank line.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SseMessage {

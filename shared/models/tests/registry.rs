@@ -11,9 +11,9 @@ use futures::StreamExt as _;
 use picofleet_delta::Json;
 use picofleet_models::config::{ModelsConfig, check};
 use picofleet_models::limiter::Limits;
-use picofleet_models::provider::{Context, Provider as _, StreamEvent, StreamOptions};
+use picofleet_models::provider::{Context, DeferredRequest, Provider as _, StreamEvent, StreamOptions};
 use picofleet_models::registry::{Models, Secret};
-use picofleet_session::message::{Message, StopReason, TextOrBlocks, UserMessage};
+use picofleet_session::message::{AssistantMessage, DeferredHandle, Message, StopReason, TextOrBlocks, UserMessage};
 use picofleet_session::{Clock, Millis};
 use server::{Reply, Server, soon};
 use tokio_util::sync::CancellationToken;
@@ -178,6 +178,58 @@ async fn a_provider_that_is_away_is_not_asked_for_a_while() {
     }
     assert!(texts[4].starts_with("Connection error.: "), "{texts:?}");
     assert!(texts[5].starts_with("Connection error: provider acme was not reached 5 times in a row"), "{texts:?}");
+}
+
+fn handle(api: &str) -> DeferredHandle {
+    let text = format!(r#"{{"provider":"acme","modelId":"m","api":"{api}","id":"x_1"}}"#);
+    text.parse::<Json>().unwrap().to().unwrap()
+}
+
+async fn fetch(models: &Models, config: &ModelsConfig, api: &str) -> AssistantMessage {
+    let model = models.default_model(&config.defaults).unwrap();
+    let events: Vec<_> = soon("the end", models.fetch_deferred(model, &handle(api), CancellationToken::new()).collect()).await;
+    events.last().unwrap().final_message().unwrap().clone()
+}
+
+/// A fetch that does not get through says that the answer is pending, which is no sign of the provider.
+#[tokio::test]
+async fn fetches_from_a_provider_that_is_away_open_its_breaker() {
+    let base_url = Server::start([Reply::json(200, "{}")]).await.base_url.clone();
+    for (api, _, _) in &APIS[1..] {
+        let config = config(api, &base_url);
+        let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.to_owned()));
+        for _ in 0..5 {
+            assert_eq!(fetch(&models, &config, api).await.stop_reason, StopReason::Deferred, "{api}");
+        }
+        let text = fetch(&models, &config, api).await.error_message.unwrap();
+        assert!(text.starts_with("Connection error: provider acme was not reached 5 times in a row"), "{api}: {text}");
+    }
+}
+
+/// Deferred answers have the redaction of streams: of every header that holds a credential.
+#[tokio::test]
+async fn keys_in_any_header_are_taken_out_of_what_deferred_answers_quote() {
+    let failed = format!(r#"{{"id":"x_1","status":"failed","error":{{"code":"c","message":"bad key {KEY}"}}}}"#);
+    let odd = format!(r#"{{"bad key {KEY}":1}}"#);
+    for ((api, path, _), body) in APIS[1..].iter().zip([failed, odd]) {
+        let server = Server::start([Reply::json(200, &body), Reply::json(200, &body), Reply::json(400, &format!("bad key {KEY}"))]).await;
+        let mut config = config(api, &server.base_url.replace("/v1", path));
+        let provider = config.providers.get_mut("acme").unwrap();
+        provider.api_key_env = None;
+        provider.headers.insert("x-gateway-token".to_owned(), KEY.to_owned());
+        let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| None);
+        let model = models.default_model(&config.defaults).unwrap();
+        let options = StreamOptions { deferred: Some(DeferredRequest::Flag(true)), ..StreamOptions::default() };
+        let made = ask_with(&models, &config, &options).await.last().unwrap().final_message().unwrap().clone();
+        let fetched = fetch(&models, &config, api).await;
+        for text in [made.error_message.unwrap(), fetched.error_message.unwrap()] {
+            assert!(text.contains("bad key [redacted]"), "{api}: {text}");
+            quiet(&text);
+        }
+        let cancelled = soon("the end", models.cancel_deferred(model, &handle(api))).await;
+        assert!(cancelled.as_ref().unwrap_err().to_string().contains("bad key [redacted]"), "{api}: {cancelled:?}");
+        quiet(&shown(&cancelled));
+    }
 }
 
 #[tokio::test]

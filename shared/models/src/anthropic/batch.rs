@@ -11,8 +11,8 @@ use super::decoder::{AnthropicDecoder, error_text, quote};
 use super::request::{Built, finish};
 use super::usage::Meter;
 use crate::arguments::{Halves, decode};
-use crate::deferred::{Failure, LIFETIME_MS, call, is_id, is_transient, pending, told};
-use crate::http::{Client, Decoder as _, HttpError, Request, StreamEnd};
+use crate::deferred::{Failure, LIFETIME_MS, Voice, call, is_id, is_transient, pending, told};
+use crate::http::{Client, Decoder as _, HttpError, Request, RequestError, StreamEnd};
 use crate::js;
 use crate::model::Model;
 use crate::provider::{CancelDeferredError, StreamEvent, StreamOptions};
@@ -34,6 +34,8 @@ pub(super) struct Batches {
     pub(super) client: Client,
     pub(super) key: Option<SecretString>,
     pub(super) model: Model,
+    /// What goes out with each call.
+    pub(super) options: StreamOptions,
     pub(super) cancel: CancellationToken,
 }
 
@@ -45,10 +47,10 @@ enum Progress {
 
 impl Batches {
     /// Makes a batch; the stream ends with its handle.
-    pub(super) fn create(self, built: Built, options: StreamOptions, window_ms: i64) -> BoxStream<'static, StreamEvent> {
+    pub(super) fn create(self, built: Built, window_ms: i64) -> BoxStream<'static, StreamEvent> {
         let own = self.clone();
         self.told(async move {
-            let handle = own.make(&built, &options, window_ms).await?;
+            let handle = own.make(&built, window_ms).await?;
             Ok(pending(&own.model, own.now(), handle))
         })
     }
@@ -61,7 +63,7 @@ impl Batches {
 
     /// Gives up a batch. It is no error that it is gone or has ended.
     pub(super) async fn give_up(self, handle: DeferredHandle) -> Result<(), CancelDeferredError> {
-        let refused = |failure: Failure| CancelDeferredError::Refused(self.text(&failure));
+        let refused = |failure: Failure| self.voice().refused(&failure);
         let path = batch_path(&handle.id).map_err(refused)?;
         let failure = match self.post_cancel(&path).await {
             Ok(_) => return Ok(()),
@@ -74,11 +76,11 @@ impl Batches {
         }
     }
 
-    async fn make(&self, built: &Built, options: &StreamOptions, window_ms: i64) -> Result<DeferredHandle, Failure> {
+    async fn make(&self, built: &Built, window_ms: i64) -> Result<DeferredHandle, Failure> {
         let params = built.body.as_object().into_iter().flat_map(|body| body.iter()).filter(|(name, _)| *name != "stream");
         let one = Json::build_object().with("custom_id", CUSTOM_ID).with("params", Json::object(params));
         let body = Json::build_object().with("requests", Json::array([one])).build();
-        let request = finish(Request::post(&self.model, PATH, &body)?, &self.model, options, self.key.as_ref(), &built.betas)?;
+        let request = self.finished(Request::post(&self.model, PATH, &body)?, &built.betas)?;
         let text = self.call(request).await?;
         let batch = decode(&text).ok();
         let id = batch.as_ref().and_then(|batch| batch.get("id")).and_then(Json::as_str).filter(|id| is_id(id));
@@ -98,7 +100,7 @@ impl Batches {
 
     async fn fetched(&self, handle: &DeferredHandle) -> Result<Vec<StreamEvent>, Failure> {
         let path = batch_path(&handle.id)?;
-        let late = handle.expires_at.is_none_or(|end| self.now() >= end);
+        let late = handle.expires_at.is_some_and(|end| self.now() >= end);
         match self.progress(&path, &handle.id).await {
             Ok(Progress::Ended(events)) => Ok(events),
             // The answer may still come, so a call that did not get through says nothing about it.
@@ -147,15 +149,15 @@ impl Batches {
     async fn post_cancel(&self, path: &str) -> Result<String, Failure> {
         let nothing = Json::build_object().build();
         self.client.follows();
-        self.call(self.finished(Request::post(&self.model, &format!("{path}/cancel"), &nothing)?)?).await
+        self.call(self.finished(Request::post(&self.model, &format!("{path}/cancel"), &nothing)?, &[])?).await
     }
 
-    fn get(&self, path: &str) -> Result<Request, Failure> {
-        self.finished(Request::get(&self.model, path)?)
+    fn get(&self, path: &str) -> Result<Request, RequestError> {
+        self.finished(Request::get(&self.model, path)?, &[])
     }
 
-    fn finished(&self, request: Request) -> Result<Request, Failure> {
-        Ok(finish(request, &self.model, &StreamOptions::default(), self.key.as_ref(), &[])?)
+    fn finished(&self, request: Request, betas: &[&'static str]) -> Result<Request, RequestError> {
+        finish(request, &self.model, &self.options, self.key.as_ref(), betas)
     }
 
     async fn call(&self, request: Request) -> Result<String, Failure> {
@@ -183,11 +185,12 @@ impl Batches {
 
     /// The events that come of some work, or the one of its failure.
     fn told(self, work: impl Future<Output = Result<Vec<StreamEvent>, Failure>> + Send + 'static) -> BoxStream<'static, StreamEvent> {
-        told(work, move |failure| failure.event(&self.model, self.now(), self.text(failure)))
+        told(work, self.voice())
     }
 
-    fn text(&self, failure: &Failure) -> String {
-        failure.text(self.key.as_ref(), error_text)
+    fn voice(&self) -> Voice {
+        let http_text = |_: &Model, error: &HttpError| error_text(error);
+        Voice { client: self.client.clone(), model: self.model.clone(), request: self.get(PATH), http_text }
     }
 }
 

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use picofleet_delta::{Json, JsonRef};
+use picofleet_delta::Json;
 use picofleet_session::Millis;
 use picofleet_session::message::{AssistantBlock, AssistantMessage, StopReason, TextContent, ThinkingContent, ToolCall};
 
 use super::usage::Meter;
 use crate::arguments::{ArgumentsStream, Halves, Joined, repair_with_halves};
 use crate::http::{Decoder, HttpError, StatusError, StreamEnd, seconds};
-use crate::js;
+use crate::js::{self, truthy};
 use crate::model::Model;
 use crate::provider::{BLOCKS_MAX, StreamEvent, empty_answer, too_many_blocks};
 use crate::sse::SseMessage;
@@ -277,11 +277,6 @@ pub(super) fn error_text(error: &HttpError) -> String {
 
 /// A body that is JSON is quoted whole, or its `message` where it has one at the top.
 fn refusal_text(refusal: &StatusError) -> String {
-    let truthy = |json: &Json| match json.as_ref() {
-        JsonRef::Null | JsonRef::Bool(false) | JsonRef::Int(0) => false,
-        JsonRef::String(text) => !text.to_cow().is_empty(),
-        _ => true,
-    };
     let Some(body) = refusal.json().filter(truthy) else { return refusal.to_string() };
     let said = body.get("message").filter(|message| truthy(message));
     let text = said.and_then(Json::as_str).map_or_else(|| js::stringify(said.unwrap_or(&body)), Cow::into_owned);

@@ -79,6 +79,16 @@ impl HttpError {
             _ => StopReason::Error,
         }
     }
+
+    /// True when the same request may be answered well at another try: the server says so, or its status or the failed connection
+    /// does. An answer that broke off after its begin is none of these.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::NoAnswer => true,
+            Self::Status(refusal) => refusal.should_retry.unwrap_or(matches!(refusal.status, 408 | 409 | 429) || refusal.status >= 500),
+            _ => false,
+        }
+    }
 }
 
 /// An answer with a status other than success. Its text is what the packages of OpenAI and Anthropic say where the body is

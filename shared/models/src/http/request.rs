@@ -155,7 +155,7 @@ impl Request {
     }
 
     /// A text from outside without the request's credentials.
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub(crate) fn redact(&self, text: &str) -> String {
         self.credentials.redact(text)
     }
 

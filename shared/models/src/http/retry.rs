@@ -22,7 +22,7 @@ const JITTER: f64 = 0.25;
 ///
 /// The error that was given, or the delay that is too long.
 pub(super) fn delay(error: HttpError, request: &Request, tries: u32, random: f64) -> Result<Duration, HttpError> {
-    if tries >= request.max_retries || !is_transient(&error) {
+    if tries >= request.max_retries || !error.is_transient() {
         return Err(error);
     }
     match error {
@@ -44,14 +44,6 @@ fn too_long(asked: Duration, max: Duration, error: HttpError) -> HttpError {
     match error {
         HttpError::Status(refusal) => HttpError::RetryDelay { asked, max, refusal },
         other => other,
-    }
-}
-
-fn is_transient(error: &HttpError) -> bool {
-    match error {
-        HttpError::Connect { .. } | HttpError::NoAnswer => true,
-        HttpError::Status(refusal) => refusal.should_retry.unwrap_or(matches!(refusal.status, 408 | 409 | 429) || refusal.status >= 500),
-        _ => false,
     }
 }
 

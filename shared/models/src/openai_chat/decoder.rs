@@ -9,22 +9,20 @@ use picofleet_session::message::{AssistantBlock, AssistantMessage, StopReason, T
 
 use super::compat::Compat;
 use super::details::Details;
-use super::error::{chunk_text, http_text, truthy};
+use super::error::{chunk_text, http_text};
 use super::usage::usage;
 use crate::arguments::{ArgumentsStream, Edges, Halves, Joined, decode_with_halves};
 use crate::http::{Decoder, StreamEnd};
+use crate::js::truthy;
 use crate::model::Model;
 use crate::provider::{BLOCKS_MAX, StreamEvent, empty_answer, too_many_blocks};
-use crate::sse::SseMessage;
+use crate::sse::{MALFORMED, SseMessage};
 
 /// What ends a stream of chunks.
 const DONE: &str = "[DONE]";
 
 /// The fields in which servers give thinking, in the order in which the first that is not empty counts.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
-
-/// What a chunk that is no JSON says.
-const MALFORMED: &str = "Error reading response: malformed server-sent event JSON.";
 
 /// What a stream without its end says.
 const NO_FINISH_REASON: &str = "Stream ended without finish_reason";
@@ -54,6 +52,8 @@ struct Calls {
     /// By the bits of the first number that the server gives it.
     by_number: HashMap<u64, usize>,
     by_id: HashMap<String, usize>,
+    /// A part of the current chunk that said nothing made an event.
+    silent: bool,
 }
 
 struct Call {
@@ -150,6 +150,7 @@ impl OpenAiChatDecoder {
             }
             events.push(StreamEvent::TextDelta { index, delta: more.into_owned() });
         }
+        self.calls.silent = false;
         let calls = delta.get("tool_calls").and_then(Json::as_array);
         for (place, call) in calls.into_iter().flat_map(|calls| calls.iter()).enumerate() {
             if let Some(call) = call.as_object() {
@@ -188,6 +189,7 @@ impl OpenAiChatDecoder {
             self.failure = Some(too_many_blocks("OpenAI chat completions"));
             return;
         }
+        let mut news = known.is_none();
         let place = known.unwrap_or_else(|| self.begin_call(id.clone(), name.clone(), events));
         let Some(call) = self.calls.all.get_mut(place) else { return };
         if let Some(number) = number.filter(|_| !call.numbered) {
@@ -202,12 +204,17 @@ impl OpenAiChatDecoder {
         call.arguments.push(&more);
         if let Some(AssistantBlock::ToolCall(block)) = self.message.content.get_mut(call.index) {
             for (own, told) in [(&mut block.id, id), (&mut block.name, name)] {
-                if own.is_empty() {
-                    *own = told.unwrap_or_default();
+                if let Some(told) = told.filter(|_| own.is_empty()) {
+                    *own = told;
+                    news = true;
                 }
             }
         }
-        events.push(StreamEvent::ToolCallDelta { index: call.index, delta: more });
+        // A chunk has room for millions of parts that say nothing. The first of them makes an event, as in pi-ai.
+        let says_something = news || !more.is_empty();
+        if says_something || !std::mem::replace(&mut self.calls.silent, true) {
+            events.push(StreamEvent::ToolCallDelta { index: call.index, delta: more });
+        }
     }
 
     fn begin_call(&mut self, id: Option<String>, name: Option<String>, events: &mut Vec<StreamEvent>) -> usize {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use picofleet_delta::Json;
 
 use crate::http::{HttpError, StatusError, seconds};
-use crate::js;
+use crate::js::{self, truthy};
 
 /// Most UTF-16 units of an error body that are shown.
 const BODY_MAX: usize = 4000;
@@ -25,12 +25,6 @@ pub(super) fn http_text(error: &HttpError) -> String {
 /// What an error within a stream says.
 pub(super) fn chunk_text(error: &Json) -> String {
     with_raw(client_text(error), error)
-}
-
-/// True for what JavaScript takes for true.
-pub(super) fn truthy(value: &Json) -> bool {
-    let zero = || value.as_f64().is_some_and(|number| number == 0.0);
-    !(value.is_null() || *value == false || *value == "" || zero())
 }
 
 /// What the client makes of an error value: its message, else all of it.

@@ -9,17 +9,17 @@ mod response;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
-use picofleet_delta::{Json, JsonRef};
+use picofleet_delta::Json;
 use picofleet_session::Millis;
 use picofleet_session::message::{AssistantBlock, AssistantMessage, StopReason};
 
-use super::error::{MALFORMED, event_text, http_text, with_hint};
+use super::error::{event_text, http_text, with_hint};
 use crate::arguments::{Edges, Halves, decode_with_halves};
 use crate::http::{Decoder, HttpError, StreamEnd};
-use crate::js;
+use crate::js::{self, truthy};
 use crate::model::{Model, ModelCost};
 use crate::provider::{StreamEvent, empty_answer};
-use crate::sse::SseMessage;
+use crate::sse::{MALFORMED, SseMessage};
 use item::Slot;
 
 /// What an answer that failed without a reason says.
@@ -173,18 +173,6 @@ impl ResponsesDecoder {
         self.message.stop_reason = stop_reason;
         self.message.error_message = Some(with_hint(text));
         self.message
-    }
-}
-
-/// What JavaScript takes for true.
-pub(super) fn truthy(value: &Json) -> bool {
-    match value.as_ref() {
-        JsonRef::Null => false,
-        JsonRef::Bool(value) => value,
-        JsonRef::Int(value) => value != 0,
-        JsonRef::Float(value) => value != 0.0,
-        JsonRef::String(text) => !text.is_empty(),
-        JsonRef::Array(_) | JsonRef::Object(_) => true,
     }
 }
 

@@ -11,8 +11,8 @@ use super::decoder::{ResponsesDecoder, text};
 use super::error::{http_text, with_hint};
 use super::{BuildError, addressed, request};
 use crate::arguments::decode;
-use crate::deferred::{Failure, call, is_id, is_transient, pending, told, window_ms};
-use crate::http::{Client, Decoder as _, HttpError, Request, StreamEnd};
+use crate::deferred::{Failure, Voice, call, is_id, is_transient, pending, told, window_ms};
+use crate::http::{Client, Decoder as _, HttpError, Request, RequestError, StreamEnd};
 use crate::model::Model;
 use crate::provider::{CancelDeferredError, Context, DeferredRequest, StreamEvent, StreamOptions};
 
@@ -33,16 +33,18 @@ pub(super) struct Background {
     pub(super) client: Client,
     pub(super) key: Option<SecretString>,
     pub(super) model: Model,
+    /// What goes out with each call.
+    pub(super) options: StreamOptions,
     pub(super) cancel: CancellationToken,
 }
 
 impl Background {
     /// Makes a background response; the stream ends with its handle, or with the answer if that is there at once.
-    pub(super) fn create(self, context: &Context, options: StreamOptions, wanted: &DeferredRequest) -> BoxStream<'static, StreamEvent> {
-        let body = request::body(&self.model, context, &options).map(|body| in_background(&body));
+    pub(super) fn create(self, context: &Context, wanted: &DeferredRequest) -> BoxStream<'static, StreamEvent> {
+        let body = request::body(&self.model, context, &self.options).map(|body| in_background(&body));
         let window = window_ms(wanted);
         let own = self.clone();
-        self.told(async move { own.created(&body?, &options, window.map_err(Failure::Text)?).await })
+        self.told(async move { own.created(&body?, window.map_err(Failure::Text)?).await })
     }
 
     /// Asks for the answer.
@@ -51,9 +53,8 @@ impl Background {
         self.told(async move { own.fetched(handle).await })
     }
 
-    async fn created(&self, body: &Json, options: &StreamOptions, window_ms: i64) -> Result<Vec<StreamEvent>, Failure> {
-        let request = addressed(Request::post(&self.model, PATH, body)?, &self.model, options, self.key.as_ref())?;
-        let response = self.call(request).await?;
+    async fn created(&self, body: &Json, window_ms: i64) -> Result<Vec<StreamEvent>, Failure> {
+        let response = self.call(Request::post(&self.model, PATH, body)?).await?;
         self.events(&response, |id| DeferredHandle {
             provider: self.model.provider.clone(),
             model_id: self.model.id.clone(),
@@ -84,7 +85,7 @@ impl Background {
 
     /// Gives the response up. It is no error that it is gone or has ended.
     pub(super) async fn give_up(self, handle: DeferredHandle) -> Result<(), CancelDeferredError> {
-        let refused = |failure: Failure| CancelDeferredError::Refused(self.text(&failure));
+        let refused = |failure: Failure| self.voice().refused(&failure);
         let path = response_path(&handle.id).map_err(refused)?;
         let failure = match self.post_cancel(&path).await {
             Ok(_) => return Ok(()),
@@ -99,20 +100,23 @@ impl Background {
     }
 
     async fn get(&self, path: &str) -> Result<Json, Failure> {
-        let request = Request::get(&self.model, path)?;
-        self.call(addressed(request, &self.model, &StreamOptions::default(), self.key.as_ref())?).await
+        self.call(Request::get(&self.model, path)?).await
     }
 
     async fn post_cancel(&self, path: &str) -> Result<Json, Failure> {
         let request = Request::post(&self.model, &format!("{path}/cancel"), &Json::build_object().build())?;
         self.client.follows();
-        self.call(addressed(request, &self.model, &StreamOptions::default(), self.key.as_ref())?).await
+        self.call(request).await
     }
 
     async fn call(&self, request: Request) -> Result<Json, Failure> {
-        let answer = call(&self.client, &request, &self.cancel).await?;
+        let answer = call(&self.client, &self.addressed(request)?, &self.cancel).await?;
         let unreadable = |_| Failure::Text("The provider's answer about a background response is not JSON".to_owned());
         decode(&answer).map_err(unreadable)
+    }
+
+    fn addressed(&self, request: Request) -> Result<Request, RequestError> {
+        addressed(request, &self.model, &self.options, self.key.as_ref())
     }
 
     fn now(&self) -> Millis {
@@ -135,11 +139,13 @@ impl Background {
 
     /// The events that come of some work, or the one of its failure.
     fn told(self, work: impl Future<Output = Result<Vec<StreamEvent>, Failure>> + Send + 'static) -> BoxStream<'static, StreamEvent> {
-        told(work, move |failure| failure.event(&self.model, self.now(), self.text(failure)))
+        told(work, self.voice())
     }
 
-    fn text(&self, failure: &Failure) -> String {
-        failure.text(self.key.as_ref(), |error| with_hint(http_text(&self.model.provider, error)))
+    fn voice(&self) -> Voice {
+        let request = Request::get(&self.model, PATH).and_then(|request| self.addressed(request));
+        let http_text = |model: &Model, error: &HttpError| with_hint(http_text(&model.provider, error));
+        Voice { client: self.client.clone(), model: self.model.clone(), request, http_text }
     }
 }
 

@@ -4,12 +4,8 @@ use std::borrow::Cow;
 
 use picofleet_delta::Json;
 
-use super::decoder::truthy;
 use crate::http::{HttpError, StatusError};
-use crate::js;
-
-/// The data of an event is no JSON.
-pub(super) const MALFORMED: &str = "Error reading response: malformed server-sent event JSON.";
+use crate::js::{self, truthy};
 
 /// Most UTF-16 units of an error body that are shown.
 const BODY_MAX: usize = 4000;

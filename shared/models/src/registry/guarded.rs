@@ -19,6 +19,8 @@ use crate::transcript::normalize_context;
 
 /// Lets requests to a provider out when its limits allow it and it can be reached.
 ///
+/// Its client tells the breaker whether the provider was reached, so it must have been given the same breaker.
+///
 /// A request counts with the estimate of its input until its answer tells the tokens. A deferred answer counts when it is
 /// asked for; giving one up never waits. Its client counts what follows in the same turn: retries, and what is asked in two steps.
 pub(super) struct Guarded {
@@ -98,18 +100,13 @@ impl Gate {
     }
 }
 
-/// The events of a request that is out. Its first one tells whether the provider was reached, its last one the tokens.
+/// The events of a request that is out. With its first one its client has told whether the provider was reached; its last
+/// one tells the tokens.
 fn watch(events: Events, permit: Permit, pass: Pass) -> Events {
     let state = (events, Some(permit), Some(pass));
     let next = |(mut events, mut permit, mut pass): (Events, Option<Permit>, Option<Pass>)| async move {
         let event = events.next().await?;
-        if let Some(pass) = pass.take() {
-            match reached(&event) {
-                Some(true) => pass.reached(),
-                Some(false) => pass.not_reached(),
-                None => {}
-            }
-        }
+        drop(pass.take());
         if let Some(message) = event.final_message()
             && let Some(permit) = permit.take()
             && message.usage.total_tokens > 0
@@ -119,18 +116,4 @@ fn watch(events: Events, permit: Permit, pass: Pass) -> Events {
         Some((event, (events, permit, pass)))
     };
     futures::stream::unfold(state, next).boxed()
-}
-
-/// Whether the first event shows that the provider was reached; `None` when it shows nothing.
-///
-/// Events carry the texts of failures, not their kinds, so this looks for the texts that [`HttpError`] itself gives.
-fn reached(first: &StreamEvent) -> Option<bool> {
-    let Some(message) = first.final_message() else { return Some(true) };
-    let text = message.error_message.as_deref().unwrap_or_default();
-    let unreachable = HttpError::Connect { cause: String::new() }.to_string();
-    match message.stop_reason {
-        StopReason::Aborted => None,
-        StopReason::Error if text.starts_with(&unreachable) || text == HttpError::NoAnswer.to_string() => Some(false),
-        _ => Some(true),
-    }
 }

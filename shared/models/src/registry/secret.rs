@@ -12,8 +12,10 @@ const FILE_MAX: u64 = 64 << 10;
 /// What is shown instead.
 const HIDDEN: &str = "[hidden]";
 
-/// A credential. It is shown by neither `Debug` nor `Display`, cannot be serialized or compared, and is wiped from memory
-/// when it is dropped.
+/// A credential. It is shown by neither `Debug` nor `Display` and cannot be serialized or compared.
+///
+/// Its own memory and that of its clones is wiped when they are dropped. Other copies are not: the text that it was read from, the
+/// environment, the headers of requests, and what a connection has in its buffers.
 #[derive(Clone)]
 pub struct Secret(SecretString);
 

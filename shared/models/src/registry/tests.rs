@@ -78,6 +78,20 @@ async fn a_script_comes_from_a_file() {
     }
 }
 
+/// A file that never ends is as good as any that is too large.
+#[cfg(unix)]
+#[test]
+fn files_are_read_up_to_a_bound() {
+    for (api, name) in [("scripted", "script"), ("openai-responses", "ca_file")] {
+        let models = models(&format!(
+            "[providers.s]\napi = \"{api}\"\n{name} = '/dev/zero'\nbase_url = \"http://127.0.0.1:1\"\n\
+             [[providers.s.models]]\nid = \"m\"\ncontext_window = 1\nmax_tokens = 1"
+        ));
+        let problems: Vec<_> = models.problems().map(|(_, problem)| chain(problem)).collect();
+        assert!(problems[0].contains("/dev/zero") && problems[0].ends_with("it has more than 16 MiB"), "{problems:?}");
+    }
+}
+
 const KEYED: &str = "[providers.a]\napi = \"openai-responses\"\nbase_url = \"http://127.0.0.1:1/v1\"\napi_key_env = \"A_KEY\"\n\
     [[providers.a.models]]\nid = \"m\"\ncontext_window = 1000\nmax_tokens = 10";
 
@@ -111,22 +125,29 @@ fn a_default_that_is_not_there_is_none() {
     assert_eq!(models.models().map(|model| model.id.as_str()).collect::<Vec<_>>(), ["m", SCRIPTED_MODEL]);
 }
 
-/// Plays streams in order; a stream may stand still before its end.
-struct Fake {
-    streams: Mutex<VecDeque<Vec<StreamEvent>>>,
-    stall: bool,
+/// What one request comes to.
+struct Turn {
+    /// What the client tells the breaker.
+    reached: Option<bool>,
+    events: Vec<StreamEvent>,
 }
 
-impl Fake {
-    fn playing(streams: impl IntoIterator<Item = Vec<StreamEvent>>, stall: bool) -> Arc<dyn Provider> {
-        Arc::new(Self { streams: Mutex::new(streams.into_iter().collect()), stall })
-    }
+/// Plays turns in order; a stream may stand still before its end.
+struct Fake {
+    turns: Mutex<VecDeque<Turn>>,
+    breaker: Breaker,
+    stall: bool,
 }
 
 impl Provider for Fake {
     fn stream(&self, _: &Model, _: &Context, _: &StreamOptions, _: CancellationToken) -> BoxStream<'static, StreamEvent> {
-        let events = self.streams.lock().unwrap().pop_front().expect("one more request than expected");
-        let events = futures::stream::iter(events);
+        let turn = self.turns.lock().unwrap().pop_front().expect("one more request than expected");
+        match turn.reached {
+            Some(true) => self.breaker.trip().reached(),
+            Some(false) => self.breaker.trip().not_reached(),
+            None => {}
+        }
+        let events = futures::stream::iter(turn.events);
         if self.stall { events.chain(futures::stream::pending()).boxed() } else { events.boxed() }
     }
 }
@@ -141,24 +162,34 @@ fn message(stop_reason: StopReason, text: Option<String>, tokens: u64) -> Assist
     message
 }
 
-fn fails(text: String) -> Vec<StreamEvent> {
-    vec![StreamEvent::terminal(message(StopReason::Error, Some(text), 0))]
-}
-
 fn start() -> StreamEvent {
     StreamEvent::Start { message: Box::new(empty_answer(&demo_model(), Millis(1))) }
 }
 
-fn works(tokens: u64) -> Vec<StreamEvent> {
-    vec![start(), StreamEvent::terminal(message(StopReason::Stop, None, tokens))]
+fn works(tokens: u64) -> Turn {
+    Turn { reached: Some(true), events: vec![start(), StreamEvent::terminal(message(StopReason::Stop, None, tokens))] }
 }
 
-fn unreachable() -> Vec<StreamEvent> {
-    fails(HttpError::Connect { cause: "connection refused".to_owned() }.to_string())
+fn fails(reached: bool, text: impl ToString) -> Turn {
+    Turn { reached: Some(reached), events: vec![StreamEvent::terminal(message(StopReason::Error, Some(text.to_string()), 0))] }
 }
 
-fn guarded(inner: Arc<dyn Provider>, limits: Limits) -> Guarded {
+fn unreachable() -> Turn {
+    fails(false, HttpError::Connect { cause: "connection refused".to_owned() })
+}
+
+/// What a fetch of a deferred answer says when it did not get through.
+fn pending() -> Turn {
+    Turn { reached: Some(false), events: vec![start(), StreamEvent::terminal(message(StopReason::Deferred, None, 0))] }
+}
+
+fn guarded(turns: impl IntoIterator<Item = Turn>, limits: Limits) -> Guarded {
+    guarded_with(turns, limits, false)
+}
+
+fn guarded_with(turns: impl IntoIterator<Item = Turn>, limits: Limits, stall: bool) -> Guarded {
     let breaker = Breaker::new("acme", BreakerOptions { failures: 2, open_ms: 1000 });
+    let inner = Arc::new(Fake { turns: Mutex::new(turns.into_iter().collect()), breaker: breaker.clone(), stall });
     Guarded { inner, limiter: Limiter::new("acme", limits), breaker, clock: clock() }
 }
 
@@ -168,9 +199,9 @@ async fn ask(guarded: &Guarded) -> AssistantMessage {
 
 #[tokio::test(start_paused = true)]
 async fn connections_that_fail_open_the_breaker_and_one_that_works_closes_it() {
-    let no_answer = fails(HttpError::NoAnswer.to_string());
-    let refusal = fails("acme API error (500): 500 busy".to_owned());
-    let guarded = guarded(Fake::playing([unreachable(), refusal, no_answer, unreachable(), works(5), works(5)], false), Limits::default());
+    let no_answer = fails(false, HttpError::NoAnswer);
+    let refusal = fails(true, "acme API error (500): 500 busy");
+    let guarded = guarded([unreachable(), refusal, no_answer, unreachable(), works(5), works(5)], Limits::default());
     for _ in 0..4 {
         assert!(!ask(&guarded).await.error_message.unwrap().contains("was not made"));
     }
@@ -182,13 +213,29 @@ async fn connections_that_fail_open_the_breaker_and_one_that_works_closes_it() {
     }
 }
 
+/// What the client tells counts, whatever the events look like.
+#[tokio::test(start_paused = true)]
+async fn fetches_that_do_not_get_through_open_the_breaker_and_keep_it_open() {
+    let guarded = guarded([unreachable(), pending(), pending(), works(1)], Limits::default());
+    let mut last = Vec::new();
+    for seconds in [0, 0, 0, 1, 1, 1] {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        last.push(ask(&guarded).await.stop_reason);
+    }
+    // The third is not made. The probe after a second is not answered, so that the next one comes two seconds later.
+    assert_eq!(
+        last,
+        [StopReason::Error, StopReason::Deferred, StopReason::Error, StopReason::Deferred, StopReason::Error, StopReason::Stop]
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_breaks_off_is_no_failed_connection() {
     let cut = || {
         let text = HttpError::Connect { cause: "x".to_owned() }.to_string();
-        vec![start(), StreamEvent::terminal(message(StopReason::Error, Some(text), 0))]
+        Turn { reached: Some(true), events: vec![start(), StreamEvent::terminal(message(StopReason::Error, Some(text), 0))] }
     };
-    let guarded = guarded(Fake::playing([cut(), cut(), cut(), works(1)], false), Limits::default());
+    let guarded = guarded([cut(), cut(), cut(), works(1)], Limits::default());
     for _ in 0..3 {
         ask(&guarded).await;
     }
@@ -196,9 +243,21 @@ async fn an_answer_that_breaks_off_is_no_failed_connection() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_probe_that_is_given_up_is_followed_by_another() {
+    let given_up =
+        || Turn { reached: None, events: vec![StreamEvent::terminal(message(StopReason::Aborted, Some("aborted".to_owned()), 0))] };
+    let guarded = guarded([unreachable(), unreachable(), given_up(), works(1)], Limits::default());
+    ask(&guarded).await;
+    ask(&guarded).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(ask(&guarded).await.stop_reason, StopReason::Aborted);
+    assert_eq!(ask(&guarded).await.stop_reason, StopReason::Stop);
+}
+
+#[tokio::test(start_paused = true)]
 async fn tokens_count_with_the_estimate_and_then_as_they_were() {
     let limits = Limits { tokens_per_minute: Some(100), ..Limits::default() };
-    let guarded = guarded(Fake::playing([works(60), works(97), works(1)], false), limits);
+    let guarded = guarded([works(60), works(97), works(1)], limits);
     let began = tokio::time::Instant::now();
     // Two tokens by the estimate.
     for waited in [0, 0, 60] {
@@ -210,7 +269,7 @@ async fn tokens_count_with_the_estimate_and_then_as_they_were() {
 #[tokio::test(start_paused = true)]
 async fn a_running_stream_holds_its_place_until_it_is_dropped() {
     let limits = Limits { concurrency: Some(1), wait_max_ms: 1500, ..Limits::default() };
-    let guarded = guarded(Fake::playing([vec![start()], works(1)], true), limits);
+    let guarded = guarded_with([Turn { reached: Some(true), events: vec![start()] }, works(1)], limits, true);
     let context = Context::default();
     let mut running = guarded.stream(&demo_model(), &context, &StreamOptions::default(), CancellationToken::new());
     assert_eq!(running.next().await, Some(start()));

@@ -205,8 +205,10 @@ async fn a_fetch_that_does_not_get_through_is_no_answer() {
         let late = DeferredHandle { expires_at: Some(Millis(1_000_000)), ..handle(&server) };
         assert_eq!(last(&fetch(&server, &clock(), &late).await).stop_reason, StopReason::Error);
         let endless = DeferredHandle { expires_at: None, ..handle(&server) };
-        assert_eq!(last(&fetch(&server, &clock(), &endless).await).stop_reason, StopReason::Error);
+        assert_eq!(last(&fetch(&server, &clock(), &endless).await).deferred, Some(endless));
     }
+    let server = Server::start(|_, _| Answer::new(503, "gone").header("x-should-retry: false")).await;
+    assert_eq!(last(&fetch(&server, &clock(), &handle(&server)).await).error_message.as_deref(), Some("503 gone"));
     for (status, body, text) in
         [(404, "no such batch", "404 no such batch"), (200, "{}", "Anthropic told no status of a message batch: {}")]
     {
@@ -233,6 +235,15 @@ async fn a_batch_that_works_too_long_is_cancelled() {
     assert_eq!(calls(&server)[1], "POST /v1/messages/batches/msgbatch_1/cancel");
     clock.set(Millis(1_000_000 + HOUR - 1));
     assert_eq!(last(&fetch(&server, &clock, &late).await).stop_reason, StopReason::Deferred);
+}
+
+/// Nobody said that it works too long.
+#[tokio::test]
+async fn a_batch_whose_handle_has_no_end_goes_on() {
+    let server = Server::start(|_, _| Answer::new(200, batch("in_progress"))).await;
+    let endless = DeferredHandle { expires_at: None, ..handle(&server) };
+    assert_eq!(last(&fetch(&server, &clock(), &endless).await).deferred, Some(endless));
+    assert_eq!(calls(&server), ["GET /v1/messages/batches/msgbatch_1"]);
 }
 
 #[tokio::test]

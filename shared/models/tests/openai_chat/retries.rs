@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use picofleet_models::http::ClientOptions;
 use picofleet_models::provider::StreamOptions;
 use picofleet_session::message::{AssistantMessage, StopReason};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::server::{END_CHUNKS, OPEN_HEAD, Server, all, text_chunk};
+use crate::server::{END_CHUNKS, OPEN_HEAD, Server, all, soon, text_chunk};
 
 /// Refuses with a head and a body until the connection of a number.
 async fn refusing(until: usize, head: &'static str) -> Server {
@@ -63,16 +64,25 @@ async fn a_server_that_asks_for_too_long_a_delay_gets_no_other_try() {
     assert!(picofleet_models::classify::is_retryable_assistant_error(&message));
 }
 
+/// The client has read the refusal when it closes the connection, so that it is not the request that is cancelled but the wait.
 #[tokio::test]
 async fn waiting_for_another_try_can_be_cancelled() {
-    let server = refusing(9, "429 Too Many\r\nretry-after: 50").await;
+    let (refused, mut on_refused) = mpsc::channel(1);
+    let server = Server::start(move |_, mut connection| {
+        let refused = refused.clone();
+        async move {
+            connection.request().await;
+            connection.send("HTTP/1.1 429 Too Many\r\nretry-after: 50\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}").await;
+            connection.closed().await;
+            let _ = refused.send(()).await;
+        }
+    })
+    .await;
     let cancel = CancellationToken::new();
     let options = StreamOptions { max_retries: Some(5), ..StreamOptions::default() };
     let running = tokio::spawn(all(server.ask_with(ClientOptions::default(), &options, cancel.clone())));
-    while server.connections.load(Ordering::SeqCst) == 0 {
-        tokio::task::yield_now().await;
-    }
+    soon(on_refused.recv()).await.unwrap();
     cancel.cancel();
     let (_, message) = running.await.unwrap();
-    assert_eq!(message.stop_reason, StopReason::Aborted);
+    assert_eq!((message.stop_reason, server.connections.load(Ordering::SeqCst)), (StopReason::Aborted, 1));
 }

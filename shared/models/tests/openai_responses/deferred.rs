@@ -106,6 +106,24 @@ async fn what_fails_is_an_error_event() {
 }
 
 #[tokio::test]
+async fn an_answer_that_was_cancelled_says_so() {
+    let cancelled = r#"{"id":"resp_7","status":"cancelled","output":[],"error":null,"incomplete_details":null,"usage":null}"#;
+    let server = Server::start([Reply::json(200, cancelled)]).await;
+    let message = last(&fetch(&crate::provider(), &server.base_url, &some_handle(i64::MAX)).await);
+    assert_eq!(message.stop_reason, StopReason::Error);
+    assert_eq!(message.error_message.as_deref(), Some("OpenAI background response resp_7 was cancelled"));
+    assert_eq!(message.raw_stop_reason.as_deref(), Some("cancelled"));
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_waited_for() {
+    let server = Server::start([Reply::json(200, PENDING)]).await;
+    let endless = DeferredHandle { expires_at: None, ..some_handle(0) };
+    assert_eq!(handle(&last(&fetch(&crate::provider(), &server.base_url, &endless).await)), endless);
+    assert_eq!(asked(&server), [call("GET", "/v1/responses/resp_7")]);
+}
+
+#[tokio::test]
 async fn an_unknown_handle_is_an_error() {
     let server = Server::start([Reply::json(404, r#"{"error":{"message":"not found"}}"#)]).await;
     let message = last(&fetch(&crate::provider(), &server.base_url, &some_handle(i64::MAX)).await);

@@ -3,9 +3,9 @@
 use picofleet_delta::Json;
 use picofleet_session::message::{AssistantBlock, StopReason, TextContent, ThinkingContent, ToolCall};
 
-use super::{Failure, ResponsesDecoder, text, truthy};
+use super::{Failure, ResponsesDecoder, text};
 use crate::arguments::{ArgumentsStream, Edges, Joined};
-use crate::js;
+use crate::js::{self, truthy};
 use crate::provider::{BLOCKS_MAX, StreamEvent, too_many_blocks};
 
 /// An output item that is open.

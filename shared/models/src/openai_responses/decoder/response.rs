@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use picofleet_delta::Json;
 use picofleet_session::message::{AssistantBlock, MessageDiagnostic, StopReason, Usage};
 
-use super::{Failure, ResponsesDecoder, text, truthy};
+use super::{Failure, ResponsesDecoder, text};
 use crate::arguments::decode;
 use crate::http::Decoder as _;
-use crate::js;
+use crate::js::{self, truthy};
 use crate::model::calculate_cost;
 use crate::openai_responses::error::failure_text;
 use crate::provider::StreamEvent;
@@ -134,6 +134,11 @@ impl ResponsesDecoder {
         }
         let failed = text(response, "status").as_deref() == Some("failed");
         self.failure = if failed { Some(self.fail(response)) } else { self.finish(response).err() };
+        if text(response, "status").as_deref() == Some("cancelled") {
+            // A stream says no more than that something went wrong, as pi-ai has it.
+            let id = self.message.response_id.as_deref().unwrap_or_default();
+            self.message.error_message = Some(format!("OpenAI background response {id} was cancelled"));
+        }
     }
 }
 
