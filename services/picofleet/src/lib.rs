@@ -11,6 +11,7 @@ mod failure;
 mod models;
 mod run;
 mod services;
+mod terminal;
 
 pub use engine::Engine;
 pub use services::standard;
@@ -51,8 +52,8 @@ pub fn main(registry: impl FnOnce() -> anyhow::Result<Registry>) -> ExitCode {
             for cause in error.chain().skip(1) {
                 text.push_str(&format!("  because: {cause}\n"));
             }
-            // Nothing is left to do where even this can't be written.
-            let _ = std::io::stderr().write_all(text.as_bytes());
+            // Errors repeat what servers say. Nothing is left to do where even this can't be written.
+            let _ = std::io::stderr().write_all(terminal::text(&text).as_bytes());
             error.downcast_ref::<Failure>().map_or(ExitCode::FAILURE, |failure| ExitCode::from(failure.code()))
         }
     }
