@@ -1,4 +1,4 @@
-//! What is ready and waits for a worker, per route (`protocol.md` 5): round robin over tenants, round robin over a tenant's sessions, first
+//! What is ready and waits for a worker, per route: round robin over tenants, round robin over a tenant's sessions, first
 //! in first out within a session. One tenant's million tasks delay another's by one round.
 //!
 //! A pure structure: no clock, no lock, no channel. Every task costs the same, so that deficit round robin is round robin.

@@ -1,4 +1,4 @@
-//! Beats of workers and the leases that follow from them (`protocol.md` 4).
+//! Beats of workers and the leases that follow from them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};

@@ -1,4 +1,4 @@
-//! Sends hints in the order of the backlog, as many as workers can take soon (`protocol.md` 5).
+//! Sends hints in the order of the backlog, as many as workers can take soon.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

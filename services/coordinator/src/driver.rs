@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use crate::backlog::SessionTasks;
 use crate::dispatch::Dispatch;
 
-/// How often a worker is told to stop an invocation until it says that it ended (`protocol.md` 4).
+/// How often a worker is told to stop an invocation until it says that it ended.
 pub(crate) const SIGNAL_PAUSE: Duration = Duration::from_millis(300);
 
-/// An opening that has lived for so long was not the one that kills its owner (`protocol.md` 4).
+/// An opening that has lived for so long was not the one that kills its owner.
 const SURVIVED: Duration = Duration::from_secs(10);
 
 pub(crate) struct Driver {

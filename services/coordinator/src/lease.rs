@@ -1,4 +1,4 @@
-//! Leases of invocations (`protocol.md` 4), as a pure state machine: time is given in, and no two machines' clocks are compared.
+//! Leases of invocations, as a pure state machine: time is given in, and no two machines' clocks are compared.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

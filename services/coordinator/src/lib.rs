@@ -177,7 +177,7 @@ impl Coordinator {
         }
     }
 
-    /// Opens no session any more: somebody else may own them now (`protocol.md` 4). Lines that are open go on until their commits are
+    /// Opens no session any more: somebody else may own them now. Lines that are open go on until their commits are
     /// refused.
     pub fn seal(&self) {
         self.inner.sealed.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Sessions that may not be opened because opening them failed too often (`protocol.md` 4): what is answered about them all the same.
+//! Sessions that may not be opened because opening them failed too often: what is answered about them all the same.
 
 use picofleet_harness::line::inspect_quarantined;
 use picofleet_harness::transport::CallError;

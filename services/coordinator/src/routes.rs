@@ -1,4 +1,4 @@
-//! Which routes live workers take (`design.md` 7): what their beats say, for who looks at tasks that wait.
+//! Which routes live workers take: what their beats say, for who looks at tasks that wait.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

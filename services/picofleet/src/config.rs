@@ -1,11 +1,11 @@
-//! The configuration (`design.md` 10): defaults in code, then one TOML file, then `PICOFLEET_<SECTION>__<KEY>` variables. Unknown keys are
-//! errors.
+//! The configuration: defaults in code, then one TOML file, then `PICOFLEET_<SECTION>__<KEY>` variables. Unknown keys are errors.
 
 mod check;
 mod merge;
 mod place;
 mod store;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -86,10 +86,10 @@ impl Loaded {
     ///
     /// # Errors
     /// A file that can't be read, a value that is wrong and values that don't fit together, each with its line or its variable.
-    pub fn read(file: Option<&Path>, variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<Self> {
+    pub fn read(file: Option<&Path>, variables: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Self> {
         let file = match file {
             Some(file) => Some(file.to_owned()),
-            None => Path::new(DEFAULT_FILE).exists().then(|| PathBuf::from(DEFAULT_FILE)),
+            None => default_file(Path::new(DEFAULT_FILE))?,
         };
         let text = file.as_deref().map(read).transpose()?.unwrap_or_default();
         let name = file.as_deref().map(|file| file.display().to_string()).unwrap_or_default();
@@ -97,11 +97,20 @@ impl Loaded {
     }
 }
 
+/// The file, if it is there. One that can't be looked at is not taken for none, and a link that leads nowhere is there.
+fn default_file(file: &Path) -> anyhow::Result<Option<PathBuf>> {
+    match file.symlink_metadata() {
+        Ok(_) => Ok(Some(file.to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("look for the configuration {}", file.display())),
+    }
+}
+
 fn read(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("read the configuration {}", file.display()))
 }
 
-fn parse(file: &str, text: &str, variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<Config> {
+fn parse(file: &str, text: &str, variables: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Config> {
     let merged = merge::merge(file, text, variables)?;
     let place = |path: &str| place::of(file, text, &merged.overrides, path).map(|place| format!("{place}: ")).unwrap_or_default();
     let problems: Vec<String> = check::check(&merged.config).iter().map(|problem| format!("{}{problem}", place(&problem.path))).collect();

@@ -1,4 +1,4 @@
-//! The embedded engine: coordinator and worker in one process over the local transport (`design.md` 1).
+//! The embedded engine: coordinator and worker in one process over the local transport.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The `picofleet` program: every role is a subcommand of one binary (`design.md` 1).
+//! The `picofleet` program: every role is a subcommand of one binary.
 //!
 //! **Architecture invariants.** This crate puts the other ones together and decides nothing itself: no rule of a session, no SQL and no
 //! wire format is written here.
@@ -11,6 +11,7 @@ mod failure;
 mod models;
 mod run;
 mod services;
+mod terminal;
 
 pub use engine::Engine;
 pub use services::standard;
@@ -51,8 +52,8 @@ pub fn main(registry: impl FnOnce() -> anyhow::Result<Registry>) -> ExitCode {
             for cause in error.chain().skip(1) {
                 text.push_str(&format!("  because: {cause}\n"));
             }
-            // Nothing is left to do where even this can't be written.
-            let _ = std::io::stderr().write_all(text.as_bytes());
+            // Errors repeat what servers say. Nothing is left to do where even this can't be written.
+            let _ = std::io::stderr().write_all(terminal::text(&text).as_bytes());
             error.downcast_ref::<Failure>().map_or(ExitCode::FAILURE, |failure| ExitCode::from(failure.code()))
         }
     }
@@ -71,9 +72,7 @@ fn checked(loaded: &Loaded) -> anyhow::Result<()> {
 fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
-        // A variable that is not UTF-8 is none of ours.
-        let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        let configuration = || Loaded::read(cli.config.as_deref(), variables).map_err(Failure::configuration);
+        let configuration = || Loaded::read(cli.config.as_deref(), std::env::vars_os()).map_err(Failure::configuration);
         match cli.command {
             cli::Command::Run(args) => run::run(args, registry()?, &configuration()?.config).await,
             cli::Command::Config { command: cli::ConfigCommand::Check } => checked(&configuration()?),

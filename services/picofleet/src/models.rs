@@ -10,16 +10,18 @@ use picofleet_session::Clock;
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::terminal;
 
 pub(crate) use probe::{Outcome, Probe, probe};
 
+/// Says one line, which may have words of a server in it.
 fn say(text: &str) -> anyhow::Result<()> {
-    writeln!(std::io::stdout(), "{text}").context("write to the terminal")
+    writeln!(std::io::stdout(), "{}", terminal::line(text)).context("write to the terminal")
 }
 
 /// The models of a configuration, with keys from this process's environment.
 pub(crate) fn models(config: &Config) -> Models {
-    Models::new(&config.providers, Clock::system(), |name| std::env::var(name).ok())
+    Models::new(&config.providers, Clock::system(), |name| std::env::var_os(name))
 }
 
 /// Lists the configured models, and the providers that can't be used.
@@ -33,13 +35,7 @@ pub(crate) fn list(config: &Config) -> anyhow::Result<()> {
         say(&format!("{name:<40} {:<20} {:>10} {:>10}", model.api, model.context_window, model.max_tokens))?;
     }
     for (provider, error) in models.problems() {
-        let mut text = format!("provider {provider} can't be used: {error}");
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
-            text.push_str(&format!(": {cause}"));
-            source = cause.source();
-        }
-        say(&text)?;
+        say(&format!("provider {provider} can't be used: {}", error.with_causes()))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The beats of a worker, and what it stops when they are not answered (`protocol.md` 4).
+//! The beats of a worker, and what it stops when they are not answered.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -145,7 +145,7 @@ async fn obey(shared: Arc<Shared>, mut signals: mpsc::Receiver<(WorkerId, Signal
 const RESERVE_ATTEMPTS: u32 = 20;
 const RESERVE_PAUSE: Duration = Duration::from_millis(250);
 
-/// Asks for a reservation. A lost answer burns nothing: the same invocation gets the same reservation again (`protocol.md` 3).
+/// Asks for a reservation. A lost answer burns nothing: the same invocation gets the same reservation again.
 async fn reserve(transport: &dyn Transport, session: SessionId, request: Request, cancel: &CancellationToken) -> Result<Answer, CallError> {
     for _ in 1..RESERVE_ATTEMPTS {
         match transport.call(session, request.clone()).await {

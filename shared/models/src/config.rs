@@ -2,6 +2,7 @@
 //! together. The file itself, its overrides and the other parts are the binary's.
 
 mod check;
+mod compat;
 mod provider;
 
 use std::collections::BTreeMap;

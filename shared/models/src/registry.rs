@@ -7,6 +7,7 @@ mod guarded;
 mod secret;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,6 +82,16 @@ pub enum SetupError {
     Script(#[from] ScriptError),
 }
 
+impl SetupError {
+    /// The error and what is behind it, in one text.
+    #[must_use]
+    pub fn with_causes(&self) -> String {
+        let error: &dyn std::error::Error = self;
+        let texts = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
+        texts.collect::<Vec<_>>().join(": ")
+    }
+}
+
 /// The providers and models of a configuration.
 pub struct Models {
     entries: BTreeMap<String, Entry>,
@@ -99,7 +110,7 @@ impl Models {
     ///
     /// It blocks while it reads files, so it is for the start of a program and not for a task that others wait for.
     #[must_use]
-    pub fn new(providers: &Providers, clock: Clock, environment: impl Fn(&str) -> Option<String>) -> Self {
+    pub fn new(providers: &Providers, clock: Clock, environment: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut entries = BTreeMap::from([(SCRIPTED_PROVIDER.to_owned(), demo(&clock))]);
         for (id, config) in providers {
             let provider = build(id, config, &clock, &environment);
@@ -144,7 +155,7 @@ impl Models {
 
     fn provider(&self, id: &str) -> Result<&Arc<dyn Provider>, String> {
         let entry = self.entries.get(id).ok_or_else(|| format!("Unknown provider: {id}"))?;
-        entry.provider.as_ref().map_err(chain)
+        entry.provider.as_ref().map_err(SetupError::with_causes)
     }
 
     fn refuse(&self, model: &Model, text: String) -> BoxStream<'static, StreamEvent> {
@@ -182,13 +193,6 @@ impl Provider for Models {
     }
 }
 
-/// An error and what is behind it.
-fn chain(error: &SetupError) -> String {
-    let error: &dyn std::error::Error = error;
-    let texts = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
-    texts.collect::<Vec<_>>().join(": ")
-}
-
 fn demo(clock: &Clock) -> Entry {
     let model = Model {
         id: SCRIPTED_MODEL.to_owned(),
@@ -218,7 +222,7 @@ fn build(
     id: &str,
     config: &ProviderConfig,
     clock: &Clock,
-    environment: impl Fn(&str) -> Option<String>,
+    environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Arc<dyn Provider>, SetupError> {
     let (limiter, breaker) = (Limiter::new(id, config.limits), Breaker::new(id, config.breaker));
     let client = || {
@@ -260,7 +264,7 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn key(config: &ProviderConfig, environment: impl Fn(&str) -> Option<String>) -> Result<Option<SecretString>, SecretError> {
+fn key(config: &ProviderConfig, environment: impl Fn(&str) -> Option<OsString>) -> Result<Option<SecretString>, SecretError> {
     let key = match (&config.api_key_env, &config.api_key_file) {
         (Some(name), _) => Some(Secret::from_variable(name, environment)?),
         (None, Some(path)) => Some(Secret::from_file(path)?),

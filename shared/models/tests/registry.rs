@@ -65,7 +65,7 @@ async fn the_key_goes_into_its_header_and_nowhere_else() {
             let server = Server::start([reply]).await;
             let config = config(api, &server.base_url.replace("/v1", path));
             assert_eq!(check(&config.providers, &config.defaults), []);
-            let models = Models::new(&config.providers, Clock::manual(Millis(1)), |name| (name == "ACME_KEY").then(|| KEY.to_owned()));
+            let models = Models::new(&config.providers, Clock::manual(Millis(1)), |name| (name == "ACME_KEY").then(|| KEY.into()));
             let events = ask(&models, &config).await;
             let message = events.last().unwrap().final_message().unwrap();
             assert_eq!(message.stop_reason, StopReason::Error);
@@ -117,7 +117,7 @@ async fn a_key_in_any_header_counts_as_a_key_and_is_taken_out_of_errors() {
 fn debug_texts_have_names_of_headers_and_no_values() {
     let mut config = config("openai-completions", "http://127.0.0.1:1");
     config.providers.get_mut("acme").unwrap().headers.insert("x-team".to_owned(), KEY.to_owned());
-    let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.to_owned()));
+    let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.into()));
     let model = models.default_model(&config.defaults).unwrap();
     let options = StreamOptions { headers: [("x-team".to_owned(), Some(KEY.to_owned()))].into(), ..StreamOptions::default() };
     for text in [shown(&config), shown(model), shown(&options)] {
@@ -147,7 +147,7 @@ async fn a_refusal_that_is_cut_within_the_key_tells_no_part_of_it() {
     let filling = "x".repeat(picofleet_models::http::ERROR_BODY_MAX - 10);
     let server = Server::start([Reply::new(500, "text/plain", format!("{filling}{KEY} and more"))]).await;
     let config = config("openai-completions", &server.base_url);
-    let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.to_owned()));
+    let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.into()));
     let text = ask(&models, &config).await.last().unwrap().final_message().unwrap().error_message.clone().unwrap();
     assert!(text.contains("xxx[redacted]"), "{}", &text[text.len() - 100..]);
     quiet(&text[text.len() - 100..]);
@@ -170,7 +170,7 @@ async fn a_provider_that_is_away_is_not_asked_for_a_while() {
     // Nobody listens there: the server is gone before the first request.
     let base_url = Server::start([Reply::json(200, "{}")]).await.base_url.clone();
     let config = config("openai-responses", &base_url);
-    let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.to_owned()));
+    let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.into()));
     let mut texts = Vec::new();
     for _ in 0..6 {
         let events = ask(&models, &config).await;
@@ -239,7 +239,7 @@ async fn retries_count_for_the_requests_per_minute() {
         let mut config = config(api, &server.base_url.replace("/v1", path));
         let acme = config.providers.get_mut("acme").unwrap();
         acme.limits = Limits { requests_per_minute: Some(2), wait_max_ms: 1, ..Limits::default() };
-        let models = Models::new(&config.providers, Clock::system(), |_| Some(KEY.to_owned()));
+        let models = Models::new(&config.providers, Clock::system(), |_| Some(KEY.into()));
         let options = StreamOptions { max_retries: Some(1), ..StreamOptions::default() };
         let mut texts = Vec::new();
         for _ in 0..2 {

@@ -148,7 +148,7 @@ fn config(api: &str, base_url: &str, ca_file: Option<&Path>) -> ModelsConfig {
 }
 
 fn models(config: &ModelsConfig) -> Models {
-    Models::new(&config.providers, Clock::system(), |_| Some("sk-test".to_owned()))
+    Models::new(&config.providers, Clock::system(), |_| Some("sk-test".into()))
 }
 
 fn ask(models: &Models, config: &ModelsConfig) -> futures::stream::BoxStream<'static, StreamEvent> {

@@ -1,5 +1,7 @@
 //! The file with the variables that override it.
 
+use std::ffi::OsString;
+
 use anyhow::{Context as _, bail};
 use toml::{Table, Value};
 
@@ -16,6 +18,8 @@ pub(super) struct Override {
     pub(super) variable: String,
     /// Its key, with dots, as in `storage.url`.
     pub(super) path: String,
+    /// The parts of the key.
+    keys: Vec<String>,
     value: String,
 }
 
@@ -26,15 +30,15 @@ pub(super) struct Merged {
 }
 
 /// Reads the file's text and puts the variables over it.
-pub(super) fn merge(file: &str, text: &str, variables: impl Iterator<Item = (String, String)>) -> anyhow::Result<Merged> {
+pub(super) fn merge(file: &str, text: &str, variables: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Merged> {
     // The whole file first, on its own: its errors then have their line.
     let in_file = |error: toml::de::Error| {
         let at = error.span().map_or_else(|| file.to_owned(), |span| place::line(file, text, span.start));
         anyhow::anyhow!("{at}: {}", without_value(error.message())).context(format!("{file} is no configuration"))
     };
     let alone: Config = toml::from_str(text).map_err(in_file)?;
-    let base: Table = toml::from_str(text).map_err(in_file)?;
-    let overrides: Vec<Override> = variables.filter_map(of_variable).collect();
+    let base = Value::Table(toml::from_str(text).map_err(in_file)?);
+    let overrides: Vec<Override> = variables.filter_map(|variable| of_variable(&base, variable).transpose()).collect::<Result<_, _>>()?;
     if overrides.is_empty() {
         return Ok(Merged { config: alone, overrides });
     }
@@ -44,41 +48,87 @@ pub(super) fn merge(file: &str, text: &str, variables: impl Iterator<Item = (Str
     }
 }
 
-fn of_variable((variable, value): (String, String)) -> Option<Override> {
-    let path = variable.strip_prefix(PREFIX).filter(|path| path.contains(SEPARATOR))?;
-    let path = path.to_lowercase().replace(SEPARATOR, ".");
-    Some(Override { variable, path, value })
+/// What a variable overrides; `None` for variables that are none of ours, which may have any bytes.
+fn of_variable(base: &Value, (name, value): (OsString, OsString)) -> anyhow::Result<Option<Override>> {
+    let variable = name.to_string_lossy().into_owned();
+    let Some(path) = variable.strip_prefix(PREFIX).filter(|path| path.contains(SEPARATOR)) else { return Ok(None) };
+    let Some(value) = name.to_str().and_then(|_| value.into_string().ok()) else {
+        bail!("{variable}: its name or its value is not UTF-8; correct or unset it");
+    };
+    let keys = keys(base, path).with_context(|| format!("{variable} can't be put over the file"))?;
+    Ok(Some(Override { path: keys.join("."), keys, variable, value }))
+}
+
+/// The keys that a variable's name stands for. Names of variables have neither small letters nor dashes, so that the file's own way to
+/// write a key counts; a key that it has not is taken in small letters.
+fn keys(base: &Value, path: &str) -> anyhow::Result<Vec<String>> {
+    let mut place = Some(base);
+    let mut keys = Vec::new();
+    for part in path.split(SEPARATOR) {
+        let key = match place {
+            Some(Value::Table(table)) => own_key(table, part)?,
+            _ => part.to_lowercase(),
+        };
+        place = match place {
+            Some(Value::Array(items)) => key.parse::<usize>().ok().and_then(|index| items.get(index)),
+            place => place.and_then(|place| place.get(&key)),
+        };
+        keys.push(key);
+    }
+    Ok(keys)
+}
+
+fn own_key(table: &Table, part: &str) -> anyhow::Result<String> {
+    let fits: Vec<&String> = table.keys().filter(|key| folded(key) == folded(part)).collect();
+    match *fits {
+        [] => Ok(part.to_lowercase()),
+        [key] => Ok(key.clone()),
+        _ => bail!("the file has several keys that are meant by {part}: {fits:?}; change the file instead"),
+    }
+}
+
+/// A key without what the name of a variable can't tell.
+fn folded(key: &str) -> String {
+    key.chars().map(|c| if c.is_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
 }
 
 /// The configuration, or what is wrong with the values.
-fn merged<'a>(base: &Table, overrides: impl IntoIterator<Item = &'a Override>) -> anyhow::Result<Result<Config, String>> {
-    let mut table = base.clone();
+fn merged<'a>(base: &Value, overrides: impl IntoIterator<Item = &'a Override>) -> anyhow::Result<Result<Config, String>> {
+    let mut whole = base.clone();
     for own in overrides {
-        set(&mut table, own)?;
+        set(&mut whole, own)?;
     }
-    Ok(Value::Table(table).try_into().map_err(|error: toml::de::Error| without_value(error.message())))
+    Ok(whole.try_into().map_err(|error: toml::de::Error| without_value(error.message())))
 }
 
 /// The variables that alone make this error; all of them where it takes several.
-fn culprits<'a>(base: &Table, overrides: &'a [Override], error: &str) -> Vec<&'a str> {
+fn culprits<'a>(base: &Value, overrides: &'a [Override], error: &str) -> Vec<&'a str> {
     let alone = |own: &&Override| matches!(merged(base, [*own]), Ok(Err(own)) if own == error);
     let found: Vec<&str> = overrides.iter().filter(alone).map(|own| own.variable.as_str()).collect();
     if found.is_empty() { overrides.iter().map(|own| own.variable.as_str()).collect() } else { found }
 }
 
 /// Puts a variable's value at its key. It is read as TOML where it can be, and is a text otherwise.
-fn set(table: &mut Table, own: &Override) -> anyhow::Result<()> {
-    let mut keys: Vec<&str> = own.path.split('.').collect();
-    let last = keys.pop().with_context(|| format!("{} names no key", own.variable))?;
-    let mut place = table;
-    for key in keys {
-        let inner = place.entry(key).or_insert_with(|| Value::Table(Table::new()));
-        let Some(inner) = inner.as_table_mut() else { bail!("{} goes below {key}, which is no table", own.variable) };
-        place = inner;
+fn set(whole: &mut Value, own: &Override) -> anyhow::Result<()> {
+    let mut place = whole;
+    let mut above = "the file";
+    for key in &own.keys {
+        place =
+            below(place, key).with_context(|| format!("{} goes below {above}, which is no table and has no such entry", own.variable))?;
+        above = key;
     }
     let parsed = toml::from_str::<Table>(&format!("value = {}", own.value)).ok().and_then(|mut table| table.remove("value"));
-    place.insert(last.to_owned(), parsed.unwrap_or_else(|| Value::String(own.value.clone())));
+    *place = parsed.unwrap_or_else(|| Value::String(own.value.clone()));
     Ok(())
+}
+
+/// The value at a key of a table, which is made where it lacks, or the entry of an array, which must be there.
+fn below<'a>(place: &'a mut Value, key: &str) -> Option<&'a mut Value> {
+    match place {
+        Value::Table(table) => Some(table.entry(key).or_insert_with(|| Value::Table(Table::new()))),
+        Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
+        _ => None,
+    }
 }
 
 /// How messages that repeat a value begin, and what is said instead.

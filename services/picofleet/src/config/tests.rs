@@ -5,7 +5,7 @@ use super::*;
 const FILE: &str = "[providers.local]\napi = \"openai-completions\"\nbase_url = \"http://127.0.0.1:1\"\napi_key_env = \"KEY\"\n";
 
 fn parsed(text: &str, variables: &[(&str, &str)]) -> anyhow::Result<Config> {
-    parse("p.toml", text, variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())))
+    parse("p.toml", text, variables.iter().map(|(k, v)| (k.into(), v.into())))
 }
 
 fn error(text: &str, variables: &[(&str, &str)]) -> String {
@@ -27,6 +27,76 @@ fn variables_override_the_file() {
     ];
     let provider: ProviderConfig = parsed(FILE, &whole).unwrap().providers["x"].clone();
     assert_eq!((provider.base_url.as_deref(), provider.http.idle_timeout_ms), (Some("http://127.0.0.1:3"), Some(7)));
+}
+
+/// Names of variables have neither small letters nor dashes.
+#[test]
+fn variables_reach_every_key_that_the_file_has() {
+    let file = FILE.replace("local", "Acme-Cloud")
+        + "compat = { supportsStore = true }\nheaders = { x-team = \"red\" }\n"
+        + "[[providers.Acme-Cloud.models]]\nid = \"a\"\ncontext_window = 1\nmax_tokens = 1\n"
+        + "[[providers.Acme-Cloud.models]]\nid = \"b\"\ncontext_window = 1\nmax_tokens = 1\n";
+    let changes = [
+        ("PICOFLEET_PROVIDERS__ACME_CLOUD__BASE_URL", "http://127.0.0.1:2"),
+        ("PICOFLEET_PROVIDERS__ACME_CLOUD__COMPAT__SUPPORTSSTORE", "false"),
+        ("PICOFLEET_PROVIDERS__ACME_CLOUD__HEADERS__X_TEAM", "blue"),
+        ("PICOFLEET_PROVIDERS__ACME_CLOUD__MODELS__1__MAX_TOKENS", "7"),
+        ("PICOFLEET_PROVIDERS__ACME_CLOUD__MODELS__1__COMPAT", "{ supportsStrictMode = true }"),
+    ];
+    let config = parsed(&file, &changes).unwrap();
+    assert_eq!(config.providers.keys().collect::<Vec<_>>(), ["Acme-Cloud"]);
+    let provider = &config.providers["Acme-Cloud"];
+    assert_eq!(provider.base_url.as_deref(), Some("http://127.0.0.1:2"));
+    let shown = show(&config).unwrap();
+    for expected in ["supportsStore = false", "x-team = \"blue\"", "supportsStrictMode = true"] {
+        assert!(shown.contains(expected), "{shown}");
+    }
+    assert_eq!([provider.models[0].max_tokens, provider.models[1].max_tokens], [1, 7]);
+    // Errors name the variable, and the key as the file has it.
+    let wrong = error(&file, &[("PICOFLEET_PROVIDERS__ACME_CLOUD__MODELS__1__MAX_TOKENS", "0")]);
+    assert!(
+        wrong.contains("PICOFLEET_PROVIDERS__ACME_CLOUD__MODELS__1__MAX_TOKENS: providers.Acme-Cloud.models.1.max_tokens: "),
+        "{wrong}"
+    );
+    let beyond = error(&file, &[("PICOFLEET_PROVIDERS__ACME_CLOUD__MODELS__2__MAX_TOKENS", "7")]);
+    assert!(beyond.contains("PICOFLEET_PROVIDERS__ACME_CLOUD__MODELS__2__MAX_TOKENS goes below models"), "{beyond}");
+}
+
+#[test]
+fn a_variable_that_may_mean_several_keys_is_an_error() {
+    let file = "[providers.a-b]\napi = \"scripted\"\n[providers.a_b]\napi = \"scripted\"\n";
+    let several = error(file, &[("PICOFLEET_PROVIDERS__A_B__API", "scripted")]);
+    assert!(several.contains("PICOFLEET_PROVIDERS__A_B__API") && several.contains("[\"a-b\", \"a_b\"]"), "{several}");
+}
+
+#[cfg(unix)]
+#[test]
+fn only_overrides_must_be_utf_8() {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    let read = |name: &[u8], value: &[u8]| {
+        let variable = (OsString::from_vec(name.to_vec()), OsString::from_vec(value.to_vec()));
+        parse("p.toml", "", std::iter::once(variable)).map_err(|error| format!("{error:#}"))
+    };
+    for (name, value) in [(&b"OTHER__X"[..], &b"\xff"[..]), (b"OTHER\xff__X", b"x"), (b"PICOFLEET_VECTORS", b"\xff")] {
+        assert_eq!(read(name, value), Ok(Config::default()));
+    }
+    let value = read(b"PICOFLEET_STORAGE__URL", b"hunter2\xff").unwrap_err();
+    assert!(value.starts_with("PICOFLEET_STORAGE__URL: ") && value.contains("UTF-8") && !value.contains("hunter2"), "{value}");
+    let name = read(b"PICOFLEET_STORAGE__\xff", b"hunter2").unwrap_err();
+    assert!(name.starts_with("PICOFLEET_STORAGE__\u{fffd}: ") && !name.contains("hunter2"), "{name}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_default_file_that_cannot_be_looked_at_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("picofleet.toml");
+    assert_eq!(default_file(&path).unwrap(), None);
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(default_file(&path).unwrap(), Some(path.clone()));
+    let error = format!("{:#}", default_file(&path.join("picofleet.toml")).unwrap_err());
+    assert!(error.starts_with("look for the configuration ") && error.contains("Not a directory"), "{error}");
 }
 
 #[test]

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use picofleet_models::model::Model;
+use picofleet_models::openai_responses;
 use picofleet_models::provider::{Context, Provider, StreamEvent, StreamOptions};
 use picofleet_models::scripted::API;
-use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, StopReason, ToolDeclaration, UserMessage};
+use picofleet_models::validate::validate_tool_arguments;
+use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, StopReason, ToolCall, ToolDeclaration, UserMessage};
 use picofleet_session::{Clock, Json};
 use tokio_util::sync::CancellationToken;
 
@@ -64,20 +66,66 @@ pub(crate) async fn probe(models: &dyn Provider, model: &Model, what: Probe) -> 
 async fn tried(models: &dyn Provider, model: &Model, what: Probe) -> Result<String, String> {
     let model = if what == Probe::Error { Model { id: NO_SUCH_MODEL.to_owned(), ..model.clone() } } else { model.clone() };
     let (deltas, message) = ask(models, &model, what).await?;
+    let failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
     match what {
-        Probe::Answer if message.stop_reason == StopReason::Error => Err(error_text(&message)),
+        Probe::Error if !failed => Err("a model that does not exist gave an answer".to_owned()),
+        Probe::Error if !is_refusal(&message) => Err(format!("the server did not refuse the model: {}", error_text(&message))),
+        Probe::Error => Ok(error_text(&message)),
+        // First: also what was cut may have text and calls.
+        Probe::Answer | Probe::Tool if failed => Err(error_text(&message)),
         Probe::Answer if deltas == 0 => Err("an answer came without text".to_owned()),
         Probe::Answer => Ok(format!("{deltas} pieces, {} tokens in, {} out", message.usage.input, message.usage.output)),
-        Probe::Tool => {
-            match message.content.iter().find_map(|block| if let AssistantBlock::ToolCall(call) = block { Some(call) } else { None }) {
-                Some(call) => Ok(format!("{} {}", call.name, call.arguments)),
-                None if message.stop_reason == StopReason::Error => Err(error_text(&message)),
-                None => Err("the model answered without a call".to_owned()),
-            }
-        }
-        Probe::Error if message.stop_reason == StopReason::Error => Ok(error_text(&message)),
-        Probe::Error => Err("a model that does not exist gave an answer".to_owned()),
+        Probe::Tool => called(&model, &message),
     }
+}
+
+/// What was called, if every call is one that a tool can run.
+fn called(model: &Model, message: &AssistantMessage) -> Result<String, String> {
+    let calls: Vec<&ToolCall> =
+        message.content.iter().filter_map(|block| if let AssistantBlock::ToolCall(call) = block { Some(call) } else { None }).collect();
+    let Some(first) = calls.first() else { return Err("the model answered without a call".to_owned()) };
+    if message.stop_reason != StopReason::ToolUse {
+        return Err(format!("a call came, but the answer ended as if there was none ({})", stop_word(message.stop_reason)));
+    }
+    for call in &calls {
+        check_call(model, call)?;
+    }
+    Ok(format!("{} {}", first.name, first.arguments))
+}
+
+fn check_call(model: &Model, call: &ToolCall) -> Result<(), String> {
+    if let Some(error) = &call.arguments_error {
+        return Err(format!("the arguments of a call of {} are malformed: {error}", call.name));
+    }
+    // A script calls what it says, whatever is offered.
+    if model.api == API {
+        return Ok(());
+    }
+    let tool = tool();
+    if call.name != tool.name {
+        return Err(format!("it called {}, and only {} was offered", call.name, tool.name));
+    }
+    match validate_tool_arguments(&tool, call) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")),
+    }
+}
+
+fn stop_word(reason: StopReason) -> String {
+    Json::from_serde(&reason).map_or_else(|_| format!("{reason:?}"), |word| word.to_string())
+}
+
+/// Whether the server answered that the request is wrong: that it was too slow or too much says nothing about the model.
+fn is_refusal(message: &AssistantMessage) -> bool {
+    matches!(status(message), Some(400..=499)) && !matches!(status(message), Some(408 | 429))
+}
+
+/// The status of a refused request, with which the text of its error begins; that of the Responses API has it behind a name.
+fn status(message: &AssistantMessage) -> Option<u16> {
+    let text = message.error_message.as_deref()?;
+    let named = if message.api == openai_responses::API { text.split_once(" API error (").map(|(_, rest)| rest) } else { None };
+    let (status, rest) = named.unwrap_or(text).split_at_checked(3)?;
+    if rest.starts_with([' ', ':', ')']) { status.parse().ok() } else { None }
 }
 
 fn error_text(message: &AssistantMessage) -> String {
@@ -124,30 +172,4 @@ fn tool() -> ToolDeclaration {
 }
 
 #[cfg(test)]
-mod tests {
-    use picofleet_models::config::Providers;
-    use picofleet_models::registry::{Models, SCRIPTED_MODEL, SCRIPTED_PROVIDER};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn the_scripted_model_answers_calls_a_tool_and_is_not_asked_for_an_error() {
-        let models = Models::new(&Providers::new(), Clock::system(), |_| None);
-        let model = models.get_model(SCRIPTED_PROVIDER, SCRIPTED_MODEL).unwrap();
-        assert!(matches!(probe(&models, model, Probe::Answer).await, Outcome::Works(_)));
-        assert!(matches!(probe(&models, model, Probe::Tool).await, Outcome::Works(_)));
-        assert_eq!(probe(&models, model, Probe::Error).await, Outcome::DoesNotApply(SCRIPT_HAS_NO_MODELS));
-    }
-
-    /// A provider that is not there fails every request, which is what the last probe wants.
-    #[tokio::test]
-    async fn other_providers_are_asked_for_all_three() {
-        let models = Models::new(&Providers::new(), Clock::system(), |_| None);
-        let model = models.get_model(SCRIPTED_PROVIDER, SCRIPTED_MODEL).unwrap();
-        let away = Model { api: "openai-responses".to_owned(), provider: "away".to_owned(), ..model.clone() };
-        let text = "Unknown provider: away".to_owned();
-        assert_eq!(probe(&models, &away, Probe::Answer).await, Outcome::Fails(text.clone()));
-        assert_eq!(probe(&models, &away, Probe::Tool).await, Outcome::Fails(text.clone()));
-        assert_eq!(probe(&models, &away, Probe::Error).await, Outcome::Works(text));
-    }
-}
+mod tests;

@@ -16,6 +16,7 @@ use super::interrupts::Interrupts;
 use super::printer::{Printer, idle};
 use crate::engine::Engine;
 use crate::failure::Failure;
+use crate::terminal;
 
 pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>, interrupts: &mut Interrupts) -> anyhow::Result<()> {
     let (mut follow, mut printer) = tokio::select! {
@@ -52,7 +53,7 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
     printer.end(follow.watch.documents(), session)?;
     let verdict = match (end, printer.failure()) {
         (Some(record), _) => verdict(&record),
-        (None, Some(failure)) => Err(anyhow::anyhow!("unanswered: {failure}")),
+        (None, Some(failure)) => Err(anyhow::anyhow!("unanswered: {}", terminal::line(failure))),
         (None, None) => Ok(()),
     };
     match verdict {
@@ -123,7 +124,8 @@ fn verdict(record: &SubmissionRecord) -> anyhow::Result<()> {
         SubmissionState::Input(InputState::Unanswered { reason, detail, .. }) => {
             let detail = detail
                 .as_ref()
-                .map(|detail| format!(": {}", detail.as_str().map_or_else(|| detail.to_string(), std::borrow::Cow::into_owned)));
+                .map(|detail| detail.as_str().map_or_else(|| detail.to_string(), std::borrow::Cow::into_owned))
+                .map(|detail| format!(": {}", terminal::line(&detail)));
             bail!("unanswered, {reason}{}", detail.unwrap_or_default())
         }
         _ => Ok(()),

@@ -11,6 +11,7 @@ use picofleet_harness::usage::{USAGE, UsageState, add};
 use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, Usage, UserBlock};
 use picofleet_session::{EntryRecord, Json, SessionId};
 
+use crate::terminal;
 use output::Output;
 
 /// How much of a message was shown: the bytes of each block.
@@ -81,7 +82,7 @@ impl Printer {
     /// A remark that is not the model's.
     pub(super) fn note(&mut self, text: &str) -> anyhow::Result<()> {
         self.close_line()?;
-        self.write(&self.dim(&format!("[{text}]\n")))
+        self.write(&self.dim(&format!("[{}]\n", terminal::line(text))))
     }
 
     fn partial(&mut self, message: &Json) -> anyhow::Result<()> {
@@ -108,8 +109,8 @@ impl Printer {
                 self.close_line()?;
             }
             self.shown.0[index] = text.len();
-            let new = if thinking { self.dim(new) } else { new.to_owned() };
-            self.write(&new)?;
+            let new = terminal::text(new);
+            self.write(&if thinking { self.dim(&new) } else { new })?;
             self.open_line = !text.ends_with('\n');
         }
         Ok(())
@@ -124,7 +125,8 @@ impl Printer {
                 self.close_line()?;
                 for block in &message.content {
                     if let AssistantBlock::ToolCall(call) = block {
-                        self.write(&format!("{} {} {}\n", self.bold("*"), self.bold(&call.name), call.arguments))?;
+                        let (name, arguments) = (terminal::line(&call.name), terminal::line(&call.arguments.to_string()));
+                        self.write(&format!("{} {} {arguments}\n", self.bold("*"), self.bold(&name)))?;
                     }
                 }
             }
@@ -156,7 +158,7 @@ impl Printer {
             return Ok(());
         }
         self.open_line = !text.ends_with('\n');
-        self.write(&self.dim(text))
+        self.write(&self.dim(&terminal::text(text)))
     }
 
     fn close_line(&mut self) -> anyhow::Result<()> {

@@ -76,6 +76,32 @@ async fn a_bad_variable_is_named_and_good_ones_are_not() {
     assert!(!told.contains("WORKSPACE") && !told.contains("VECTORS") && !told.contains("hunter2"), "{told}");
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn an_override_that_is_not_utf_8_is_told() {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    let bytes = |bytes: &[u8]| std::ffi::OsString::from_vec(bytes.to_vec());
+    let mut place = Place::new();
+    place.set("OTHER", bytes(b"\xff"));
+    place.run(&["config", "check"]).await.with(0);
+    place.set("PICOFLEET_STORAGE__URL", bytes(b"sqlite:hunter2\xff"));
+    let told = place.run(&["config", "check"]).await.with(64);
+    assert!(told.contains("PICOFLEET_STORAGE__URL: ") && told.contains("not UTF-8") && !told.contains("hunter2"), "{told}");
+}
+
+/// A link to itself, and one that leads nowhere: neither is the same as no file.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_in_the_folder_that_cannot_be_read_is_told() {
+    for target in ["picofleet.toml", "nowhere.toml"] {
+        let place = Place::new();
+        std::os::unix::fs::symlink(target, place.path("picofleet.toml")).unwrap();
+        let told = place.run(&["config", "check"]).await.with(64);
+        assert!(told.contains("read the configuration picofleet.toml"), "{told}");
+    }
+}
+
 #[tokio::test]
 async fn no_output_has_a_secret() {
     let mut place = Place::new();

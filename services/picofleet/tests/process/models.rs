@@ -49,6 +49,46 @@ async fn a_model_that_only_talks_does_not_work() {
     }
 }
 
+#[tokio::test]
+async fn a_call_that_breaks_off_and_a_server_that_is_busy_do_not_work() {
+    for api in APIS {
+        let server = Server::start(api, Manner::Breaks).await;
+        let text = place(api, &server, KEYED).run(&["models", "test", "acme/m"]).await.with(1);
+        assert!(line(&text, "streamed answer").contains("yes "), "{text}");
+        assert!(line(&text, "tool call").contains(" no "), "{}: {text}", api.name);
+        let error = line(&text, "error ");
+        assert!(error.contains("no      the server did not refuse the model: ") && error.contains("429"), "{}: {text}", api.name);
+        assert!(text.contains("error: 2 of 3 did not work"), "{text}");
+    }
+}
+
+/// A terminal would obey them, and lines of the table would look as if they were the program's.
+#[tokio::test]
+async fn escape_sequences_and_line_breaks_of_a_server_are_shown_and_not_obeyed() {
+    for api in APIS {
+        let server = Server::start(api, Manner::Steers).await;
+        let text = place(api, &server, KEYED).run(&["models", "test", "acme/m"]).await.with(1);
+        let call = line(&text, "tool call");
+        assert!(call.contains("no      it called get\\u{1b}[2J\\ntime, and only get_time was offered"), "{}: {text}", api.name);
+        assert_eq!(text.lines().count(), 5, "{text}");
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert!(line(&text, "error ").contains("404"), "{text}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_key_that_is_no_text_is_told() {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    let mut place = Place::new();
+    place.write("picofleet.toml", &acme(APIS[0], "http://127.0.0.1:1", KEYED));
+    place.set("ACME_KEY", std::ffi::OsString::from_vec(b"hush\xff".to_vec()));
+    let text = place.run(&["models", "list"]).await.with(0);
+    assert!(line(&text, "provider acme").contains("the environment variable ACME_KEY: it is not UTF-8"), "{text}");
+    assert!(!text.contains("hush"), "{text}");
+}
+
 /// A server that repeats all that it was told, with the key in its usual header and in one of the user's.
 #[tokio::test]
 async fn a_server_that_repeats_the_request_gives_no_key_away() {

@@ -1,5 +1,6 @@
 //! A folder of its own in which the program runs, with an environment of its own.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 pub(crate) struct Place {
     folder: TempDir,
-    variables: Vec<(String, String)>,
+    variables: Vec<(OsString, OsString)>,
 }
 
 /// How a process ended.
@@ -73,8 +74,8 @@ impl Place {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    pub(crate) fn set(&mut self, variable: &str, value: impl Into<String>) {
-        self.variables.push((variable.to_owned(), value.into()));
+    pub(crate) fn set(&mut self, variable: &str, value: impl Into<OsString>) {
+        self.variables.push((variable.into(), value.into()));
     }
 
     /// The program with these arguments. It has no variables but these, and nothing to read.

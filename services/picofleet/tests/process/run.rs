@@ -151,3 +151,34 @@ async fn a_failed_answer_has_an_exit_code_of_its_own() {
     let failed = place.run(&["run", "hello"]).await.with(1);
     assert!(failed.contains("unanswered") && failed.contains("400 no such thing"), "{failed}");
 }
+
+/// What a model, a server and a tool say is shown; the terminal obeys none of it.
+#[tokio::test]
+async fn escape_sequences_are_shown_and_not_obeyed() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(
+        r#"
+[[turns]]
+blocks = [
+    { type = "thinking", chunks = ["a \u001b[2Jthought"] },
+    { type = "text", chunks = ["two\n\tlines \u001b]0;title\u0007 here"] },
+    { type = "toolCall", name = "ba\u001b[1m\nsh", arguments = {} },
+    { type = "toolCall", name = "bash", arguments = { command = "true", note = "\u009b2J" } },
+    { type = "toolCall", name = "read", arguments = { path = "colors" } },
+]
+[[turns]]
+error = "400 no \u001b[31msuch\nthing"
+"#,
+    );
+    std::fs::create_dir(place.path("workspace")).unwrap();
+    place.write("workspace/colors", "from \x1b[31ma file\n");
+    let ended = place.run(&["run", "hello"]).await;
+    assert!(ended.err.contains("400 no \\u{1b}[31msuch\\nthing"), "{ended:?}");
+    let text = ended.with(1);
+    for shown in
+        ["a \\u{1b}[2Jthought", "two\n\tlines \\u{1b}]0;title\\u{7} here", "* ba\\u{1b}[1m\\nsh {}", "from \\u{1b}[31ma file", "\\u{9b}2J"]
+    {
+        assert!(text.contains(shown), "no {shown:?} in {text}");
+    }
+    assert!(text.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control()), "{text:?}");
+}

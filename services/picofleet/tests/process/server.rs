@@ -75,6 +75,10 @@ pub(crate) enum Manner {
     Talks,
     /// It refuses everything and repeats the whole request.
     Refuses,
+    /// It breaks off within a call, and has too much to do to refuse a model.
+    Breaks,
+    /// As [`Manner::Good`], with escape sequences in every text and in the tool's name.
+    Steers,
 }
 
 /// A request that came in, as text.
@@ -128,6 +132,7 @@ impl Server {
 pub(crate) async fn serve(mut connection: impl AsyncRead + AsyncWrite + Unpin, api: Api, manner: Manner, log: Log) {
     let Some(request) = read(&mut connection).await else { return };
     let unknown = request.body.contains("picofleet-no-such-model");
+    let found = if request.body.contains("get_time") { api.call } else { api.text };
     let (status, kind, body) = match manner {
         Manner::Refuses => {
             let repeated = format!("{}\n{}", request.head, request.body).replace('\\', "").replace('"', "'");
@@ -137,8 +142,21 @@ pub(crate) async fn serve(mut connection: impl AsyncRead + AsyncWrite + Unpin, a
         Manner::Good if unknown => {
             (404, "application/json", "{\"error\":{\"type\":\"not_found_error\",\"message\":\"there is no such model\"}}".to_owned())
         }
-        Manner::Good if request.body.contains("get_time") => (200, "text/event-stream", api.call.to_owned()),
-        Manner::Good | Manner::Talks => (200, "text/event-stream", api.text.to_owned()),
+        Manner::Breaks if unknown => {
+            (429, "application/json", "{\"error\":{\"type\":\"rate_limit_error\",\"message\":\"too fast\"}}".to_owned())
+        }
+        // The last half of the arguments is missing, and all that follows.
+        Manner::Breaks => (200, "text/event-stream", found.split(":\\\"Paris").next().unwrap_or_default().to_owned()),
+        Manner::Steers if unknown => {
+            let message = "no \\u001b[31msuch\\nmodel\\u009b2J";
+            (404, "application/json", format!("{{\"error\":{{\"type\":\"not_found_error\",\"message\":\"{message}\"}}}}"))
+        }
+        Manner::Steers => {
+            let steers = found.replace("get_time", "get\\u001b[2J\\ntime").replace("Hel", "H\\u001b[1mel");
+            (200, "text/event-stream", steers)
+        }
+        Manner::Good => (200, "text/event-stream", found.to_owned()),
+        Manner::Talks => (200, "text/event-stream", api.text.to_owned()),
     };
     log.lock().unwrap().push(request);
     let head = format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use picofleet_delta::Json;
 
+use super::compat::compat_problems;
 use super::{Api, Defaults, ModelConfig, ProviderConfig, Providers};
 use crate::registry::{SCRIPTED_MODEL, SCRIPTED_PROVIDER};
 
@@ -20,7 +21,7 @@ pub struct Problem {
 /// All problems of a configuration, in the order of its keys. It reads neither files nor the environment.
 #[must_use]
 pub fn check(providers: &Providers, defaults: &Defaults) -> Vec<Problem> {
-    let mut problems = Problems(Vec::new());
+    let mut problems = Problems::default();
     for (id, provider) in providers {
         let path = format!("providers.{id}");
         if id.is_empty() || id.contains('/') {
@@ -29,14 +30,19 @@ pub fn check(providers: &Providers, defaults: &Defaults) -> Vec<Problem> {
         provider_problems(&path, provider, &mut problems);
     }
     default_problems(providers, defaults, &mut problems);
-    problems.0
+    problems.into_vec()
 }
 
-struct Problems(Vec<Problem>);
+#[derive(Default)]
+pub(super) struct Problems(Vec<Problem>);
 
 impl Problems {
-    fn add(&mut self, path: &str, problem: impl Into<String>) {
+    pub(super) fn add(&mut self, path: &str, problem: impl Into<String>) {
         self.0.push(Problem { path: path.to_owned(), problem: problem.into() });
+    }
+
+    pub(super) fn into_vec(self) -> Vec<Problem> {
+        self.0
     }
 }
 
@@ -66,7 +72,7 @@ fn provider_problems(path: &str, provider: &ProviderConfig, problems: &mut Probl
         };
         problem.into_iter().for_each(|problem| problems.add(&format!("{path}.ca_file"), problem));
     }
-    object_problem(&format!("{path}.compat"), provider.compat.as_ref(), problems);
+    compat_problems(&format!("{path}.compat"), provider.api, provider.compat.as_ref(), problems);
     let limits = &provider.limits;
     let zero = [("concurrency", limits.concurrency.map(u64::from)), ("requests_per_minute", limits.requests_per_minute.map(u64::from))];
     for (name, limit) in zero.into_iter().chain([("tokens_per_minute", limits.tokens_per_minute)]) {
@@ -90,7 +96,7 @@ fn provider_problems(path: &str, provider: &ProviderConfig, problems: &mut Probl
         if !ids.insert(&model.id) {
             problems.add(&format!("{path}.id"), format!("{:?} is there twice; keep one of the models", model.id));
         }
-        model_problems(&path, model, problems);
+        model_problems(&path, provider.api, model, problems);
     }
 }
 
@@ -109,7 +115,7 @@ fn url_problems(path: &str, url: &str, problems: &mut Problems) {
     }
 }
 
-fn model_problems(path: &str, model: &ModelConfig, problems: &mut Problems) {
+fn model_problems(path: &str, api: Api, model: &ModelConfig, problems: &mut Problems) {
     if model.id.is_empty() {
         problems.add(&format!("{path}.id"), "it is empty; set the provider's name of the model");
     }
@@ -127,7 +133,7 @@ fn model_problems(path: &str, model: &ModelConfig, problems: &mut Problems) {
     if model.thinking_levels.is_some() && !model.reasoning {
         problems.add(&format!("{path}.thinking_levels"), "the model does not think; set reasoning = true or remove it");
     }
-    object_problem(&format!("{path}.compat"), model.compat.as_ref(), problems);
+    compat_problems(&format!("{path}.compat"), api, model.compat.as_ref(), problems);
     object_problem(&format!("{path}.sampling_params"), model.sampling_params.as_ref(), problems);
     for (level, params) in model.sampling_params_by_thinking_level.iter().flatten() {
         object_problem(&format!("{path}.sampling_params_by_thinking_level.{}", level.as_str()), Some(params), problems);

@@ -155,6 +155,15 @@ fn what_does_not_hold_together_is_told_with_its_place() {
         ),
         ("[providers.a]\napi = \"scripted\"\ncompat = 1", "providers.a.compat: it is no table; write it as one"),
         (
+            "[providers.a]\napi = \"scripted\"\ncompat = { supportsStore = true }",
+            "providers.a.compat.supportsStore: scripted has no compat; remove it",
+        ),
+        (
+            "[providers.a]\napi = \"openai-completions\"\nbase_url = \"http://a\"\n[[providers.a.models]]\nid = \"m\"\ncontext_window = 1\n\
+             max_tokens = 1\ncompat = { supportsStore = \"no\" }",
+            "providers.a.models.0.compat.supportsStore: it is no flag; write true or false",
+        ),
+        (
             "[providers.a]\napi = \"scripted\"\n[[providers.a.models]]\nid = \"m\"\ncontext_window = 1\nmax_tokens = 1\n\
              [[providers.a.models]]\nid = \"m\"\ncontext_window = 1\nmax_tokens = 1",
             "providers.a.models.1.id: \"m\" is there twice; keep one of the models",

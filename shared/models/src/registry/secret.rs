@@ -1,5 +1,6 @@
 //! Credentials.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,12 @@ pub enum SecretError {
     /// A variable is missing or empty.
     #[error("read a key from the environment variable {name}: it is not set; set it or change api_key_env")]
     Variable {
+        /// The variable.
+        name: String,
+    },
+    /// A variable has bytes that are no text.
+    #[error("read a key from the environment variable {name}: it is not UTF-8; correct it or change api_key_env")]
+    VariableText {
         /// The variable.
         name: String,
     },
@@ -58,9 +65,10 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// The variable is missing or blank.
-    pub fn from_variable(name: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self, SecretError> {
-        let text = environment(name).filter(|text| !text.trim().is_empty());
+    /// The variable is missing, blank or no UTF-8.
+    pub fn from_variable(name: &str, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, SecretError> {
+        let text = environment(name).map(OsString::into_string).transpose();
+        let text = text.map_err(|_| SecretError::VariableText { name: name.to_owned() })?.filter(|text| !text.trim().is_empty());
         text.map(|text| Self::new(text.trim())).ok_or_else(|| SecretError::Variable { name: name.to_owned() })
     }
 
@@ -121,11 +129,18 @@ mod tests {
     #[test]
     fn it_comes_from_a_variable() {
         let environment = |name: &str| match name {
-            "KEY" => Some(" hush\n".to_owned()),
-            "BLANK" => Some(" ".to_owned()),
+            "KEY" => Some(" hush\n".into()),
+            "BLANK" => Some(" ".into()),
+            #[cfg(unix)]
+            "BYTES" => Some(std::os::unix::ffi::OsStringExt::from_vec(b"hush\xff".to_vec())),
             _ => None,
         };
         assert_eq!(exposed(Secret::from_variable("KEY", environment).unwrap()), "hush");
+        #[cfg(unix)]
+        assert_eq!(
+            Secret::from_variable("BYTES", environment).unwrap_err().to_string(),
+            "read a key from the environment variable BYTES: it is not UTF-8; correct it or change api_key_env"
+        );
         for name in ["BLANK", "MISSING"] {
             let error = Secret::from_variable(name, environment).unwrap_err().to_string();
             assert_eq!(error, format!("read a key from the environment variable {name}: it is not set; set it or change api_key_env"));

@@ -1,4 +1,4 @@
-//! What an inspection shows beyond a task's own state (section 2.2, `design.md` 7 and 13): workers, the registry, quarantine.
+//! What an inspection shows beyond a task's own state: workers, the registry, quarantine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Outages between worker and coordinator, and lost answers of reservations (`protocol.md` 3 and 4).
+//! Outages between worker and coordinator, and lost answers of reservations.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
