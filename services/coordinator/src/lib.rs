@@ -8,6 +8,8 @@ mod beats;
 mod dispatch;
 mod driver;
 mod lease;
+mod quarantine;
+mod routes;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +20,7 @@ use dispatch::Dispatch;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Either};
 use picofleet_fleet::LineServer;
-use picofleet_harness::line::{ConversationWatch, Invocations, LineError, LineOptions, SessionLine};
+use picofleet_harness::line::{ConversationWatch, Invocations, LineError, LineOptions, SessionLine, Workers};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
 use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, HostCall, Invoked, Request, Signal, WorkerId};
@@ -84,6 +86,7 @@ struct Inner {
     known: std::sync::Mutex<HashSet<SessionId>>,
     dispatch: Arc<Dispatch>,
     leases: beats::Shared,
+    routes: Arc<routes::Routes>,
     ticking: AtomicBool,
     sealed: AtomicBool,
     drivers: Mutex<JoinSet<()>>,
@@ -114,6 +117,8 @@ enum ServeError {
     NotOwner,
     #[error("the coordinator has no definition of the built-in task {0}; begin with LineTasks::built_in()")]
     MissingTask(&'static str),
+    #[error("its opening panicked")]
+    Panicked,
 }
 
 impl Coordinator {
@@ -134,6 +139,7 @@ impl Coordinator {
             known: std::sync::Mutex::default(),
             dispatch,
             leases: beats::Shared::new(),
+            routes: Arc::new(routes::Routes::new()),
             ticking: AtomicBool::new(false),
             sealed: AtomicBool::new(false),
             drivers: Mutex::new(drivers),
@@ -223,6 +229,18 @@ impl Coordinator {
 
     /// The line of a session. The first call opens it; others wait for that.
     async fn line(&self, id: SessionId) -> Result<SessionLine, ServeError> {
+        if let Ok(sessions) = self.inner.sessions.try_lock()
+            && let Some(line) = sessions.get(&id).filter(|line| line.session().standing() == Standing::Open)
+        {
+            return Ok(line.clone());
+        }
+        // On a task of its own: a caller in the same process may leave its future alone for a while, and the lock is fair. In the queue
+        // for it such a future would keep every other call out.
+        let coordinator = self.clone();
+        tokio::spawn(async move { coordinator.find_or_open(id).await }).await.unwrap_or(Err(ServeError::Panicked))
+    }
+
+    async fn find_or_open(&self, id: SessionId) -> Result<SessionLine, ServeError> {
         let mut sessions = self.inner.sessions.lock().await;
         if let Some(line) = sessions.get(&id) {
             match line.session().standing() {
@@ -246,6 +264,7 @@ impl Coordinator {
             return Err(ServeError::MissingTask(missing));
         }
         let Options { clock, mut line, resume, .. } = self.inner.options.clone();
+        line.workers.get_or_insert_with(|| Arc::clone(&self.inner.routes) as Arc<dyn Workers>);
         if self.known().contains(&id) {
             line.invocations = Invocations::Live;
         }
@@ -295,10 +314,17 @@ fn finishes(request: &Request) -> bool {
         | Request::Ended { .. }
         | Request::Finish { .. }
         | Request::Release { .. } => true,
-        Request::Read(_) | Request::Begin { .. } | Request::Ask { .. } => false,
+        Request::Read(_) | Request::Begin { .. } | Request::Ask { .. } | Request::Watch { .. } => false,
         Request::Host(call) => !matches!(
             **call,
-            HostCall::WaitSubmission { .. } | HostCall::WaitTask { .. } | HostCall::WaitIdle { .. } | HostCall::Inspect | HostCall::Resume
+            HostCall::WaitSubmission { .. }
+                | HostCall::WaitTask { .. }
+                | HostCall::WaitIdle { .. }
+                | HostCall::WaitStopped { .. }
+                | HostCall::WaitAborted { .. }
+                | HostCall::Inspect
+                | HostCall::RetrySession
+                | HostCall::Resume
         ),
     }
 }
@@ -306,7 +332,11 @@ fn finishes(request: &Request) -> bool {
 impl LineServer for Coordinator {
     fn handle(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
-            let line = self.line(session).await.map_err(|error| unavailable(session, &error))?;
+            let line = match self.line(session).await {
+                Ok(line) => line,
+                Err(error) if error.quarantined() => return self.quarantined(session, &request).await,
+                Err(error) => return Err(unavailable(session, &error)),
+            };
             let about = beats::about(session, &request);
             let handled = {
                 let inner = Arc::clone(&self.inner);
@@ -327,6 +357,7 @@ impl LineServer for Coordinator {
 
     fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>> {
         Box::pin(async move {
+            self.inner.routes.hear(&beat);
             self.inner.dispatch.slots(beat.worker, beat.free as usize, beat.invocations.len(), beat.draining);
             // Work of a session that is not open here may have been another owner's; who has it now opens it.
             let named: BTreeSet<SessionId> = beat.invocations.iter().map(|invoked| invoked.session).collect();
@@ -342,6 +373,9 @@ impl LineServer for Coordinator {
 }
 
 fn unavailable(session: SessionId, error: &ServeError) -> CallError {
+    if error.quarantined() {
+        return CallError::Quarantined(session);
+    }
     let mut why = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// Ctrl-C ended it.
     Interrupted(String),
+    /// A second Ctrl-C: the process ends at once and waits for nothing.
+    Left(String),
 }
 
 impl Failure {
@@ -27,15 +29,20 @@ impl Failure {
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => USAGE,
-            Self::Interrupted(_) => INTERRUPTED,
+            Self::Interrupted(_) | Self::Left(_) => INTERRUPTED,
         }
+    }
+
+    /// Whether an error asks to end at once.
+    pub(crate) fn leaves(error: &anyhow::Error) -> bool {
+        matches!(error.downcast_ref(), Some(Self::Left(_)))
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Interrupted(text) => to.write_str(text),
+            Self::Usage(text) | Self::Interrupted(text) | Self::Left(text) => to.write_str(text),
         }
     }
 }

@@ -33,6 +33,9 @@ use picofleet_harness::registry::Registry;
 /// `fn main() -> ExitCode { picofleet::main(my_registry) }` and has every subcommand.
 #[must_use]
 pub fn main(registry: impl FnOnce() -> anyhow::Result<Registry>) -> ExitCode {
+    // Before anything can make a client: with two providers built in, rustls panics when it has to choose. It fails only where the
+    // application has chosen already, and that stands.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -67,7 +70,7 @@ fn checked(loaded: &Loaded) -> anyhow::Result<()> {
 
 fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         // A variable that is not UTF-8 is none of ours.
         let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         let configuration = || Loaded::read(cli.config.as_deref(), variables).map_err(Failure::configuration);
@@ -81,5 +84,10 @@ fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) 
             cli::Command::DemoTurn { store, log, session } => demo::turn::worker(&store, session, &log).await,
             cli::Command::DemoWriter { store, session } => demo::writer::run(&store, session).await,
         }
-    })
+    });
+    if result.as_ref().is_err_and(Failure::leaves) {
+        // Otherwise the runtime waits for threads that wait for files and processes.
+        runtime.shutdown_background();
+    }
+    result
 }

@@ -9,6 +9,7 @@ use picofleet_models::registry::Models;
 use picofleet_session::Clock;
 
 use crate::config::Config;
+use crate::failure::Failure;
 
 pub(crate) use probe::{Outcome, Probe, probe};
 
@@ -46,9 +47,11 @@ pub(crate) fn list(config: &Config) -> anyhow::Result<()> {
 /// Asks a model for a streamed answer, a tool call and a deliberate error, and says what worked.
 pub(crate) async fn test(config: &Config, name: &str) -> anyhow::Result<()> {
     let models = models(config);
-    let (provider, id) = name.split_once('/').with_context(|| format!("{name:?} is no PROVIDER/MODEL"))?;
+    let Some((provider, id)) = name.split_once('/') else {
+        bail!(Failure::Usage(format!("{name:?} is no PROVIDER/MODEL; `picofleet models list` shows those that are configured")));
+    };
     let Some(model) = models.get_model(provider, id) else {
-        bail!("there is no model {name}; `picofleet models list` shows those that are configured");
+        bail!(Failure::Usage(format!("there is no model {name}; `picofleet models list` shows those that are configured")));
     };
     let (mut tried, mut failed, mut answered) = (0, 0, false);
     say(&format!("{:<16} {:<7} {}", "WHAT", "WORKS", "DETAIL"))?;

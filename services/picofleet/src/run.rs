@@ -1,36 +1,35 @@
 //! `picofleet run`: one prompt, shown as it is answered.
 
+mod configure;
+mod follow;
+mod interrupts;
 mod printer;
+mod session;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use clap::Args;
-use picofleet_harness::config::{CONFIG, ConversationConfig, ModelRef};
 use picofleet_harness::effects::Services;
-use picofleet_harness::line::Followed;
 use picofleet_harness::registry::Registry;
-use picofleet_harness::submission::SubmissionDraft;
-use picofleet_harness::wire::HostCall;
-use picofleet_session::storage::{SessionCreate, SessionQuery, Store};
-use picofleet_session::{Clock, InputState, ROOT_CONVERSATION_ID, SessionId, SubmissionId, SubmissionRecord, SubmissionState};
-use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
-use tokio::signal::unix::{SignalKind, signal};
+use picofleet_session::SessionId;
+use picofleet_session::storage::Store;
 
-use crate::config::Config;
+use crate::config::{Config, StoreUrl};
 use crate::engine::Engine;
 use crate::failure::Failure;
-use printer::Printer;
+use crate::services::Fresh;
+use interrupts::Interrupts;
 
 /// What `picofleet run` takes.
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// What to say to the model; without it unfinished work of the session goes on
     prompt: Option<String>,
-    /// The SQLite file
-    #[arg(long, default_value = "picofleet.db")]
-    store: PathBuf,
+    /// The SQLite file, instead of the configured store
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
     /// The session to go on with
     #[arg(long, conflicts_with = "latest")]
     session: Option<SessionId>,
@@ -40,7 +39,7 @@ pub(crate) struct RunArgs {
     /// The model, as PROVIDER/MODEL
     #[arg(long)]
     model: Option<String>,
-    /// The tools to offer, by name and with commas between; all of them where it is left out
+    /// The tools to offer, by name and with commas between; without it a new session offers all, and another one what it offered before
     #[arg(long, value_delimiter = ',')]
     tools: Option<Vec<String>>,
     /// The folder that the tools work in, instead of the configured one
@@ -48,185 +47,72 @@ pub(crate) struct RunArgs {
     workspace: Option<PathBuf>,
 }
 
+impl RunArgs {
+    /// Where sessions are: the file of the command line, or what is configured.
+    fn url(&self, config: &Config) -> anyhow::Result<StoreUrl> {
+        match &self.store {
+            Some(file) => Ok(StoreUrl::Sqlite(file.clone())),
+            None => config.storage.url.parse().map_err(|error: crate::config::StoreUrlError| Failure::configuration(error.into()).into()),
+        }
+    }
+}
+
+/// What a run works with.
+struct Run<'a> {
+    args: &'a RunArgs,
+    url: StoreUrl,
+    services: &'a Services,
+    /// What a new conversation gets.
+    fresh: Fresh,
+}
+
 pub(crate) async fn run(args: RunArgs, registry: Registry, config: &Config) -> anyhow::Result<()> {
     ensure!(
         args.prompt.is_some() || args.session.is_some() || args.latest,
         Failure::Usage("there is nothing to do: say something to the model, or name a session with --session or --continue".to_owned())
     );
-    let store = SqliteStore::open(&args.store, SqliteOptions::default()).with_context(|| format!("open {}", args.store.display()))?;
-    let store: Arc<dyn Store> = Arc::new(store);
-    let workspace = args.workspace.as_deref().unwrap_or(&config.tools.workspace);
-    let (services, default) = crate::services::services(registry, config, workspace).await?;
-    let result = with_engine(&store, &args, services, default).await;
-    store.close().await?;
+    let url = args.url(config)?;
+    let (opening, workspace) = (url.clone(), args.workspace.as_deref().unwrap_or(&config.tools.workspace));
+    let store = tokio::task::spawn_blocking(move || opening.open()).await.context("open the store")??;
+    let (services, fresh) = crate::services::services(registry, config, workspace).await?;
+    // Until here Ctrl-C ends the process as it ends any other.
+    let mut interrupts = Interrupts::listen()?;
+    let result = with_engine(&store, Run { args: &args, url, services: &services, fresh }, &mut interrupts).await;
+    if !left(&result) {
+        store.close().await?;
+    }
     result
 }
 
-async fn with_engine(store: &Arc<dyn Store>, args: &RunArgs, services: Services, default: Option<ModelRef>) -> anyhow::Result<()> {
-    let session = session(&**store, args).await?;
-    let engine = Engine::start(Arc::clone(store), services.clone());
-    let result = converse(&engine, session, args, &services, default).await;
-    engine.close().await?;
+async fn with_engine(store: &Arc<dyn Store>, run: Run<'_>, interrupts: &mut Interrupts) -> anyhow::Result<()> {
+    let session = session::session(&**store, &run).await?;
+    let engine = Engine::start(Arc::clone(store), run.services.clone());
+    let result = follow::converse(&engine, session, &run, interrupts).await;
+    if left(&result) {
+        // As a killed process: whoever leaves does not wait for tools to end.
+        return result;
+    }
+    tokio::select! {
+        closed = engine.close() => closed?,
+        () = interrupts.next() => return Err(run.leave(session, false)),
+    }
     result
 }
 
-/// The session that the arguments name, or a new one.
-async fn session(store: &dyn Store, args: &RunArgs) -> anyhow::Result<SessionId> {
-    if let Some(id) = args.session {
-        return match store.session(id).await? {
-            Some(session) => Ok(session.id),
-            None => bail!(Failure::Usage(format!("there is no session {id} in {}; name its file with --store", args.store.display()))),
+/// Whether nothing is to be waited for any more.
+fn left(result: &anyhow::Result<()>) -> bool {
+    result.as_ref().is_err_and(Failure::leaves)
+}
+
+impl Run<'_> {
+    /// What is said to somebody who does not wait for the end.
+    fn leave(&self, session: SessionId, aborted: bool) -> anyhow::Error {
+        let store = self.args.store.as_ref().map(|file| format!(" --store {}", file.display())).unwrap_or_default();
+        let what = if aborted { "the abort is completed" } else { "the work goes on" };
+        let text = match self.url {
+            StoreUrl::Sqlite(_) | StoreUrl::Jsonl(_) => format!("left; {what} with: picofleet run --session {session}{store}"),
+            StoreUrl::Memory => "left; the work is gone, since its store was the memory of this process".to_owned(),
         };
-    }
-    if args.latest {
-        return match newest(store).await? {
-            Some(id) => Ok(id),
-            None => bail!(Failure::Usage(format!("there is no session in {} yet; leave out --continue", args.store.display()))),
-        };
-    }
-    Ok(store.create(SessionCreate::new(Clock::system().now())).await?.session.id)
-}
-
-async fn newest(store: &dyn Store) -> anyhow::Result<Option<SessionId>> {
-    let mut newest = None;
-    let mut cursor = None;
-    loop {
-        let page = store.sessions(SessionQuery::default(), picofleet_session::storage::PAGE_MAX, cursor).await?;
-        newest = page.items.into_iter().map(|session| (session.created_at, session.id)).chain(newest).max();
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(newest.map(|(_, id)| id));
-        }
-    }
-}
-
-async fn converse(
-    engine: &Engine,
-    session: SessionId,
-    args: &RunArgs,
-    services: &Services,
-    default: Option<ModelRef>,
-) -> anyhow::Result<()> {
-    let _: picofleet_session::Json = engine.host(session, HostCall::Root).await?;
-    // At once: unfinished work went on when the session opened, and what it does is shown.
-    let mut watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
-    let mut printer = Printer::new(watch.documents());
-    configure(engine, session, args, services, default).await?;
-    let submission: Option<SubmissionRecord> = match &args.prompt {
-        Some(prompt) => {
-            let call = HostCall::Submit { conversation: ROOT_CONVERSATION_ID, draft: SubmissionDraft::input(prompt.as_str()) };
-            Some(engine.host(session, call).await?)
-        }
-        None => None,
-    };
-    // One listener for all the time: a signal between two looks is not lost.
-    let mut signals = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
-    let mut interrupts = 0;
-    loop {
-        let wanted = submission.as_ref().map(|submission| submission.id);
-        if wanted.is_none() && printer::idle(watch.documents()) {
-            break;
-        }
-        tokio::select! {
-            followed = watch.next() => {
-                let seen = match followed {
-                    Followed::Frame(frame) => {
-                        printer.frame(&frame, watch.documents())?;
-                        frame.submissions.into_iter().find(|record| Some(record.id) == wanted)
-                    }
-                    Followed::Gap => {
-                        watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
-                        // It may have been settled in a frame that is missing, and no other would say so.
-                        look(engine, session, wanted).await?.map(Arc::new)
-                    }
-                    Followed::End => bail!("the session ended"),
-                };
-                if let Some(record) = seen.filter(|record| record.settled()) {
-                    printer.end(watch.documents(), session)?;
-                    return match verdict(&record) {
-                        Err(error) if interrupts > 0 => Err(error.context(Failure::Interrupted("aborted by Ctrl-C".to_owned()))),
-                        verdict => verdict,
-                    };
-                }
-            }
-            _ = signals.recv() => {
-                interrupts += 1;
-                if interrupts > 1 {
-                    bail!(Failure::Interrupted(format!("left; the work goes on with: picofleet run --session {session} --store {}", args.store.display())));
-                }
-                printer.note("aborting; press Ctrl-C again to leave")?;
-                let _: picofleet_session::Json = engine.host(session, HostCall::Abort { conversation: ROOT_CONVERSATION_ID, background: false }).await?;
-            }
-        }
-    }
-    printer.end(watch.documents(), session)?;
-    match printer.failure() {
-        Some(failure) => bail!("unanswered: {failure}"),
-        None => Ok(()),
-    }
-}
-
-/// A submission as it is now.
-async fn look(engine: &Engine, session: SessionId, wanted: Option<SubmissionId>) -> anyhow::Result<Option<SubmissionRecord>> {
-    let Some(submission) = wanted else { return Ok(None) };
-    engine.host(session, HostCall::WaitSubmission { submission, timeout_ms: 0 }).await.map(Some)
-}
-
-/// Sets the model and the tools that the arguments name; a new session gets all tools and the default model.
-async fn configure(
-    engine: &Engine,
-    session: SessionId,
-    args: &RunArgs,
-    services: &Services,
-    default: Option<ModelRef>,
-) -> anyhow::Result<()> {
-    let watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
-    let stored: Option<ConversationConfig> = watch.documents().get(CONFIG.kind).map(picofleet_session::Json::to).transpose()?;
-    let mut config = stored.clone().unwrap_or_default();
-    if let Some(model) = &args.model {
-        config.model = Some(named(model, services)?);
-    }
-    if config.model.is_none() {
-        config.model = default;
-    }
-    ensure!(
-        config.model.is_some(),
-        Failure::Usage("there is no default model; name one of `picofleet models list` with --model".to_owned())
-    );
-    if let Some(tools) = &args.tools {
-        let known = services.registry.snapshot().tool_names();
-        if let Some(unknown) = tools.iter().find(|tool| !known.contains(tool)) {
-            bail!(Failure::Usage(format!("there is no tool {unknown:?}; there are: {}", known.join(", "))));
-        }
-        config.active_tools.clone_from(tools);
-    }
-    if stored.as_ref() != Some(&config) {
-        let call = HostCall::Configure { conversation: ROOT_CONVERSATION_ID, config: Box::new(config) };
-        let _: picofleet_session::Json = engine.host(session, call).await?;
-    }
-    Ok(())
-}
-
-/// The model of this name, if it is configured.
-fn named(name: &str, services: &Services) -> anyhow::Result<ModelRef> {
-    let Some((provider, model_id)) = name.split_once('/') else {
-        bail!(Failure::Usage(format!("{name:?} is no PROVIDER/MODEL; `picofleet models list` shows those that are configured")));
-    };
-    let model = ModelRef { provider: provider.to_owned(), model_id: model_id.to_owned() };
-    if services.models.find(&model).is_none() {
-        bail!(Failure::Usage(format!("there is no model {name}; `picofleet models list` shows those that are configured")));
-    }
-    Ok(model)
-}
-
-fn verdict(record: &SubmissionRecord) -> anyhow::Result<()> {
-    match &record.state {
-        SubmissionState::Input(InputState::Unanswered { reason, detail, .. }) => {
-            let detail = detail
-                .as_ref()
-                .map(|detail| format!(": {}", detail.as_str().map_or_else(|| detail.to_string(), std::borrow::Cow::into_owned)));
-            bail!("unanswered, {reason}{}", detail.unwrap_or_default())
-        }
-        _ => Ok(()),
+        Failure::Left(text).into()
     }
 }

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use picofleet_harness::effects::BEAT;
+use picofleet_harness::effects::{BEAT, routes};
 use picofleet_harness::kinds::GENERATION;
+use picofleet_harness::registry::Registry;
 use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Beat, Invoked};
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use crate::Shared;
 
 /// Says that the worker is alive, every 3 seconds and when an effect waits for it, until it is dropped.
-pub(crate) async fn beat(transport: Arc<dyn Transport>, shared: Arc<Shared>) {
+pub(crate) async fn beat(transport: Arc<dyn Transport>, registry: Registry, shared: Arc<Shared>) {
     let mut counter = 0_u64;
     loop {
         counter += 1;
@@ -25,6 +26,7 @@ pub(crate) async fn beat(transport: Arc<dyn Transport>, shared: Arc<Shared>) {
             invocations,
             free: shared.free.load(Ordering::Relaxed),
             draining: shared.draining.load(Ordering::Acquire),
+            routes: routes(&registry),
         };
         let sent = Instant::now();
         match tokio::time::timeout(BEAT, transport.beat(beat)).await {

@@ -80,7 +80,7 @@ impl Worker {
         // Both end with this future, however it ends; so does what runs.
         let mut beside = JoinSet::new();
         beside.spawn(obey(Arc::clone(&self.shared), signals));
-        beside.spawn(beats::beat(Arc::clone(&self.transport), Arc::clone(&self.shared)));
+        beside.spawn(beats::beat(Arc::clone(&self.transport), self.services.registry.clone(), Arc::clone(&self.shared)));
         let slots = Slots::new(self.options.slots);
         let mut running = JoinSet::new();
         let cancel = CancellationToken::new();

@@ -12,6 +12,7 @@ mod pulse;
 mod sections;
 mod slot;
 mod tool;
+mod watch;
 
 use std::sync::Arc;
 
@@ -20,12 +21,13 @@ use picofleet_models::provider::Provider;
 use picofleet_session::Clock;
 
 use crate::config::ModelRef;
-use crate::kinds::{GENERATION, TOOL};
+use crate::kinds::{COMPACTION, GENERATION, TOOL};
 use crate::registry::Registry;
 use crate::tools::ExecutionEnv;
-use crate::wire::Definition;
+use crate::wire::{Definition, Route};
 
 pub use hold::{CommitOptions, HoldError, HostCommit, commit};
+pub(crate) use hold::{Guard, Held, nothing_held};
 use owners::OwnerChains;
 
 pub use hook_api::HookApi;
@@ -42,6 +44,14 @@ pub fn definition(registry: &Registry, kind: &str) -> Option<Definition> {
         return Some(Definition { version: 1, build: String::new() });
     }
     registry.snapshot().task(kind).map(|task| Definition { version: task.version(), build: task.build().to_owned() })
+}
+
+/// The routes whose tasks this worker runs.
+#[must_use]
+pub fn routes(registry: &Registry) -> Vec<Route> {
+    let custom = registry.snapshot().tasks().iter().map(|task| Route::of(task.name(), task.version())).collect::<Vec<_>>();
+    let built_in = [GENERATION, COMPACTION, TOOL].into_iter().filter_map(|kind| Some(Route::of(kind, definition(registry, kind)?.version)));
+    built_in.chain(custom).collect()
 }
 
 /// Finds models (section 8): what a provider of this process can reach.

@@ -6,6 +6,7 @@
 mod call;
 mod configuration;
 mod conversation;
+mod create;
 mod error;
 mod submission;
 mod work;
@@ -168,7 +169,7 @@ impl Harness {
         self.caller.read(Read::Task(id)).await
     }
 
-    /// Asks a task to stop.
+    /// Asks a task to stop, and waits until what runs of it has stopped. Dropping the future ends only the wait.
     ///
     /// # Errors
     /// [`HostError::NotFound`]; [`HostError::Unavailable`], [`HostError::OutcomeUnknown`].
@@ -177,6 +178,10 @@ impl Harness {
         match word.as_str() {
             "marked" => Ok(AbortTask::Marked),
             "terminal" => Ok(AbortTask::Terminal),
+            "stopping" => {
+                while !self.caller.ask(HostCall::WaitStopped { task: id, timeout_ms: WAIT }).await? {}
+                Ok(AbortTask::Marked)
+            }
             _ => Err(HostError::Answer(format!("{word:?} to an abort of a task"))),
         }
     }

@@ -3,6 +3,8 @@
 use picofleet_session::{Millis, SubmissionRecord, TaskId, TaskRecord};
 use serde::{Deserialize, Serialize};
 
+use crate::registry::RegistryFailure;
+
 /// Whether the line plans.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,6 +28,12 @@ pub struct Inspection {
     pub tasks: Vec<TaskInspection>,
     /// Queued and placed submissions, in the order of ids.
     pub submissions: Vec<SubmissionRecord>,
+    /// What is registered and absent, because a wrapper failed.
+    #[serde(default)]
+    pub registry: Vec<RegistryFailure>,
+    /// The session is quarantined: opening it failed too often, and nothing of it runs until somebody retries it.
+    #[serde(default)]
+    pub quarantined: bool,
 }
 
 /// A live task.
@@ -58,7 +66,8 @@ pub enum TaskView {
     Completing,
     /// It can't go on by itself.
     Blocked {
-        /// `missing_task`, `task_too_old`, `migration_failed` or `restart_limit`.
+        /// `missing_task`, `task_too_old`, `migration_failed` or `restart_limit`; `no_worker` for a ready task whose route no live worker
+        /// takes; `session_quarantined`.
         reason: String,
         /// What the migration said.
         #[serde(skip_serializing_if = "Option::is_none", default)]

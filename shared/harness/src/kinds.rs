@@ -42,6 +42,10 @@ pub mod reason {
     pub const TASK_TOO_OLD: &str = "task_too_old";
     /// The definition could not migrate the task.
     pub const MIGRATION_FAILED: &str = "migration_failed";
+    /// No live worker takes tasks of its route. Shown only: the task is ready.
+    pub const NO_WORKER: &str = "no_worker";
+    /// Its session is quarantined, so that nothing of it runs. Shown only.
+    pub const SESSION_QUARANTINED: &str = "session_quarantined";
     /// It was cut off too often without progress.
     pub const RESTART_LIMIT: &str = "restart_limit";
 }

@@ -3,6 +3,7 @@
 
 mod beat;
 mod definitions;
+mod documents;
 mod hold;
 mod host;
 mod inspect;
@@ -34,7 +35,8 @@ use crate::task::{LineTask, LineTasks};
 use crate::wire::{Answer, HoldId, Next, Refusal, Request, Route, Signal, WorkerId};
 
 pub use definitions::LineReport;
-pub use options::{Invocations, LineOptions};
+pub use inspect::inspect_quarantined;
+pub use options::{Invocations, LineOptions, Workers};
 pub use watch::{ConversationWatch, Followed};
 
 /// Takes what a line tells its application: failures that change no outcome.
@@ -75,6 +77,8 @@ struct State {
     draining: BTreeSet<WorkerId>,
     /// Closures that hold the line or wait for it.
     holds: BTreeMap<HoldId, Arc<hold::Hold>>,
+    /// Documents that invocations watch.
+    watches: documents::Watches,
 }
 
 /// An invocation that holds a task.
@@ -177,6 +181,7 @@ impl SessionLine {
             Request::Begin { hold, begin } => Box::pin(async move { Ok(self.begin(hold, *begin).await) }),
             Request::Ask { hold, read } => Box::pin(async move { Ok(self.ask(hold, read).await) }),
             Request::Finish { hold, writes } => Box::pin(self.finish(hold, *writes)),
+            Request::Watch { watch, by, call } => Box::pin(self.watch_document(watch, by, *call)),
             Request::Release { hold } => {
                 self.release(hold);
                 Box::pin(std::future::ready(Ok(Answer::Done)))
@@ -247,6 +252,7 @@ impl SessionLine {
         let mut state = self.state();
         if state.held.get(&task).is_some_and(|held| held.invocation == invocation) {
             state.held.remove(&task);
+            state.forget_watches();
         }
         drop(state);
         self.inner.changed.notify_waiters();
@@ -298,6 +304,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 impl State {
     /// Follows a commit. Runs on the line.
     fn observe(&mut self, publication: &Publication) {
+        self.watches.observe(publication);
         for conversation in &publication.conversations {
             self.tree.conversation_owners.insert(conversation.id, conversation.owner.map(|owner| owner.task_id));
         }
@@ -319,6 +326,13 @@ impl State {
             }
         }
         self.forget();
+        self.forget_watches();
+    }
+
+    /// Forgets what invocations watched that are over.
+    fn forget_watches(&mut self) {
+        let held = &self.held;
+        self.watches.retain(|task, invocation| held.get(&task).is_some_and(|held| held.invocation == invocation));
     }
 
     /// Takes over what an invocation said, with the commit of it: a repetition that already waits for the line finds it.

@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use picofleet_session::{
-    CommitError, ContextView, ConversationId, EntryId, EntryRecord, Millis, TaskError, TaskId, TaskRecord, TaskState, Tx,
+    CommitError, ContextView, ConversationId, DocToken, DocValue, EntryId, EntryRecord, FamilyToken, Millis, Scope, TaskError, TaskId,
+    TaskRecord, TaskState, Tx, Watch,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -158,6 +159,29 @@ impl<K: TaskKind> TaskRuntime<K> {
     /// [`Fault::Ended`].
     pub async fn conversation(&self, id: ConversationId) -> Result<Option<BoundConversation>, Fault> {
         BoundConversation::acquire(&self.invocation, id).await
+    }
+
+    /// Watches a token's document: the committed value, and every later one as a frame (section 9.2). `None` where there is none. It stays
+    /// with this incarnation, and ends as `stopped` when the invocation is over. Where the session gets another owner it goes on with one
+    /// root replacement.
+    ///
+    /// # Errors
+    /// As [`TaskRuntime::memo`]; [`Fault::Failed`] also where the invocation has too many watches.
+    pub async fn watch_doc<T: DocValue, S: Scope>(&self, token: &DocToken<T, S>, at: S::At) -> Result<Option<Watch<T>>, Fault> {
+        self.invocation.watch_doc(token.reader(at)).await
+    }
+
+    /// [`TaskRuntime::watch_doc`] of a member of a family.
+    ///
+    /// # Errors
+    /// As [`TaskRuntime::watch_doc`].
+    pub async fn watch_doc_in<T: DocValue, I, S: Scope>(
+        &self,
+        family: &FamilyToken<T, I, S>,
+        at: S::At,
+        key: &str,
+    ) -> Result<Option<Watch<T>>, Fault> {
+        self.invocation.watch_doc(family.reader(at, key)).await
     }
 
     /// Sleeps until a time by the worker's clock. The invocation's slot is free meanwhile. A long pause is better a durable one:

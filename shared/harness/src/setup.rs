@@ -8,18 +8,27 @@ use picofleet_session::{ConversationCreated, ConversationId, ConversationRecord,
 use crate::config::CONFIG;
 use crate::inbox::{INBOX, InboxState};
 use crate::live::{LIVE, LiveState};
-use crate::registry::Registry;
+use crate::registry::{Registry, RegistryFailure};
 use crate::usage::{USAGE, UsageState};
 
 /// Which tools there are, for the configuration of new conversations.
 pub trait ToolCatalogue: Send + Sync + 'static {
     /// Their names, in their order.
     fn tool_names(&self) -> Vec<String>;
+
+    /// What is registered and absent, because a wrapper failed.
+    fn failures(&self) -> Vec<RegistryFailure> {
+        Vec::new()
+    }
 }
 
 impl ToolCatalogue for Registry {
     fn tool_names(&self) -> Vec<String> {
         self.snapshot().tool_names()
+    }
+
+    fn failures(&self) -> Vec<RegistryFailure> {
+        self.snapshot().failures().to_vec()
     }
 }
 

@@ -20,6 +20,9 @@ pub enum CallError {
         /// Why.
         why: String,
     },
+    /// The session is quarantined: opening it failed too often. Nothing of it is done until somebody retries it.
+    #[error("session {0} is quarantined; look at it with inspect, and retry it once its cause is gone")]
+    Quarantined(SessionId),
     /// A message could not be encoded or decoded.
     #[error("a message of session {session} can't be read: {why}")]
     Encoding {

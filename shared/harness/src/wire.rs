@@ -1,6 +1,7 @@
 //! What workers, hosts and the line say to each other (`protocol.md` 3). Every message can be encoded; nothing in one is a pointer.
 
 mod hold;
+mod watch;
 
 use picofleet_session::storage::{Cursor, EntryQuery};
 use picofleet_session::{
@@ -15,6 +16,7 @@ use crate::step::Mode;
 use crate::submission::SubmissionDraft;
 
 pub use hold::{Begin, Begun, Finish, HoldId, ReadFailure, StoreAnswer, StoreRead, Written};
+pub use watch::{WatchCall, WatchChange, WatchFrame, WatchId, Watched};
 
 /// The random name of one run of a worker process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -127,6 +129,9 @@ pub struct Beat {
     pub free: u32,
     /// It takes no more work, and hands over what it can.
     pub draining: bool,
+    /// The routes whose tasks it has the code for.
+    #[serde(default)]
+    pub routes: Vec<Route>,
 }
 
 /// Names an invocation.
@@ -228,6 +233,15 @@ pub enum Request {
         /// The hold.
         hold: HoldId,
     },
+    /// Watch a document. Not numbered: a repetition gets what was not taken yet.
+    Watch {
+        /// The watch.
+        watch: WatchId,
+        /// For which task, and by which invocation: it ends with it.
+        by: (TaskId, InvocationId),
+        /// What is asked.
+        call: Box<WatchCall>,
+    },
 }
 
 /// What an invocation says.
@@ -326,6 +340,8 @@ pub enum Answer {
     Begun(Box<Begun>),
     /// To a read of a held line.
     Stored(Box<StoreAnswer>),
+    /// To a call of a watch.
+    Watched(Watched),
 }
 
 /// A read of committed state.
@@ -467,12 +483,14 @@ pub enum HostCall {
         /// The submission.
         submission: SubmissionId,
     },
-    /// Ask a task to stop.
+    /// Ask a task to stop: `terminal`, `marked` once its run has joined, or `stopping` where it has not within the line's bound; then
+    /// [`HostCall::WaitStopped`] waits on.
     AbortTask {
         /// The task.
         task: TaskId,
     },
-    /// Stop what a conversation does.
+    /// Stop what a conversation does. Where it has not stopped within the line's bound the answer names the tasks that were marked; then
+    /// [`HostCall::WaitAborted`] waits on, without marking what came later.
     Abort {
         /// The conversation.
         conversation: ConversationId,
@@ -493,6 +511,22 @@ pub enum HostCall {
         /// How long, in milliseconds.
         timeout_ms: u64,
     },
+    /// Wait until the run of a task that was asked to stop has joined, or the time is over; whether it has.
+    WaitStopped {
+        /// The task.
+        task: TaskId,
+        /// How long, in milliseconds.
+        timeout_ms: u64,
+    },
+    /// Wait until a conversation is idle and the tasks that an abort of it marked are over, or the time is over; whether they are.
+    WaitAborted {
+        /// The conversation.
+        conversation: ConversationId,
+        /// The marked tasks.
+        tasks: Vec<TaskId>,
+        /// How long, in milliseconds.
+        timeout_ms: u64,
+    },
     /// Wait until a conversation, or all of the session, is idle, or the time is over; whether it is.
     WaitIdle {
         /// The conversation; all ownerless ones where it is absent.
@@ -500,8 +534,10 @@ pub enum HostCall {
         /// How long, in milliseconds.
         timeout_ms: u64,
     },
-    /// The live work, as an [`crate::inspection::Inspection`].
+    /// The live work, as an [`crate::inspection::Inspection`]. Of a quarantined session it shows what is stored.
     Inspect,
+    /// Lets a quarantined session be opened again: `retried` or `not_quarantined`. Answered without opening it.
+    RetrySession,
     /// A call that is done once, however often it is sent: its answer is stored under the key in the same commit and answered again
     /// (`protocol.md` 3). For calls that commit.
     Keyed {

@@ -1,4 +1,4 @@
-//! Anthropic Messages (`anthropic-messages`; `facts/pi-ai.md` 11), with deferred answers by message batches.
+//! Anthropic Messages (`anthropic-messages`), with deferred answers by message batches.
 //!
 //! # Streams
 //!

@@ -1,4 +1,4 @@
-//! Argument text of tool calls, whole and while it streams, and JSON of providers (`facts/pi-ai.md` 8).
+//! Argument text of tool calls, whole and while it streams, and JSON of providers.
 //!
 //! Providers and the models behind them send JSON that [`Json::parse`](picofleet_delta::Json::parse) refuses and
 //! JavaScript takes: escapes of unpaired surrogates, numbers beyond a double. [`decode`] takes it too: a surrogate without

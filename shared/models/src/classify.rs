@@ -1,5 +1,5 @@
-//! What a failed or cut answer means (`facts/pi-ai.md` 3). Providers say it in words, so words are matched: this is the
-//! one place where text decides.
+//! What a failed or cut answer means. Providers say it in words, so words are matched: this is the one place where text
+//! decides.
 //!
 //! The patterns are those of JavaScript without its `u` flag: case is that of ASCII letters, and `.` is one UTF-16 unit
 //! other than a line end. The `regex` crate cannot look around, so words that must stand alone are found by hand.

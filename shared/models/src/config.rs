@@ -1,4 +1,4 @@
-//! The `[providers]` and `[defaults]` parts of the configuration file (`design.md` 10): what they hold and whether it holds
+//! The `[providers]` and `[defaults]` parts of the configuration file: what they hold and whether it holds
 //! together. The file itself, its overrides and the other parts are the binary's.
 
 mod check;
@@ -23,7 +23,7 @@ pub struct Defaults {
     /// The model as `PROVIDER/MODEL`; the built-in scripted one without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// How much it thinks.
+    /// How much it thinks: the nearest level that the model has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking_level: Option<ThinkingLevel>,
 }

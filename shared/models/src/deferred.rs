@@ -1,11 +1,14 @@
-//! What the mappings of deferred answers share: names of windows, ids in paths, and what a failed fetch says.
+//! What the mappings of deferred answers share: names of windows, ids in paths, calls, and what a failed one says.
 
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use picofleet_session::Millis;
 use picofleet_session::message::{AssistantMessage, DeferredHandle, StopReason};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use crate::http::HttpError;
+use crate::http::{Client, HttpError, Request, RequestError};
 use crate::model::Model;
 use crate::provider::{DeferredRequest, StreamEvent, empty_answer};
 
@@ -14,6 +17,47 @@ pub(crate) const LIFETIME_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// Longest id of an answer; it becomes a part of a path.
 const ID_MAX: usize = 256;
+
+/// What went wrong: a call, or what its answer says.
+pub(crate) enum Failure {
+    Http(HttpError),
+    Text(String),
+}
+
+impl From<HttpError> for Failure {
+    fn from(error: HttpError) -> Self {
+        Self::Http(error)
+    }
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        Self::Http(HttpError::Request(error))
+    }
+}
+
+impl Failure {
+    /// What it says, without the key. An API has its own words for a call that failed.
+    pub(crate) fn text(&self, key: Option<&SecretString>, http_text: impl FnOnce(&HttpError) -> String) -> String {
+        let text = match self {
+            Self::Http(error) => http_text(error),
+            Self::Text(text) => text.clone(),
+        };
+        match key.map(SecretString::expose_secret).filter(|key| !key.is_empty()) {
+            Some(key) => text.replace(key, "[redacted]"),
+            None => text,
+        }
+    }
+
+    /// The event of an answer that has come to nothing because of it, with its text.
+    pub(crate) fn event(&self, model: &Model, now: Millis, text: String) -> StreamEvent {
+        let stop_reason = match self {
+            Self::Http(error) => error.stop_reason(),
+            Self::Text(_) => StopReason::Error,
+        };
+        StreamEvent::terminal(AssistantMessage { stop_reason, error_message: Some(text), ..empty_answer(model, now) })
+    }
+}
 
 /// The time within which an answer must come, in milliseconds.
 ///
@@ -51,19 +95,34 @@ pub(crate) fn pending(model: &Model, now: Millis, handle: DeferredHandle) -> Vec
     vec![StreamEvent::Start { message: Box::new(empty) }, StreamEvent::terminal(message)]
 }
 
-/// Tells the last event how long the call took.
-pub(crate) fn set_duration(events: &mut [StreamEvent], started: Instant) {
-    if let Some(StreamEvent::Done { message } | StreamEvent::Error { message }) = events.last_mut() {
-        message.duration_ms = u32::try_from(started.elapsed().as_millis()).ok().map(f64::from);
-    }
+/// The text that a call answers with.
+///
+/// # Errors
+///
+/// The call failed or was cancelled.
+pub(crate) async fn call(client: &Client, request: &Request, cancel: &CancellationToken) -> Result<String, HttpError> {
+    let bytes = tokio::select! {
+        biased;
+        () = cancel.cancelled() => return Err(HttpError::Aborted),
+        bytes = client.fetch(request) => bytes?,
+    };
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A text without the key.
-pub(crate) fn without_key(text: String, key: Option<&SecretString>) -> String {
-    match key.map(SecretString::expose_secret).filter(|key| !key.is_empty()) {
-        Some(key) => text.replace(key, "[redacted]"),
-        None => text,
-    }
+/// The events that come of some work, or the one of its failure. The last one is told how long it took.
+pub(crate) fn told(
+    work: impl Future<Output = Result<Vec<StreamEvent>, Failure>> + Send + 'static,
+    event: impl FnOnce(&Failure) -> StreamEvent + Send + 'static,
+) -> BoxStream<'static, StreamEvent> {
+    let later = async move {
+        let started = Instant::now();
+        let mut events = work.await.unwrap_or_else(|failure| vec![event(&failure)]);
+        if let Some(StreamEvent::Done { message } | StreamEvent::Error { message }) = events.last_mut() {
+            message.duration_ms = u32::try_from(started.elapsed().as_millis()).ok().map(f64::from);
+        }
+        futures::stream::iter(events)
+    };
+    futures::stream::once(later).flatten().boxed()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Token estimates: 3.5 UTF-16 units of text are a token (`facts/pi-ai.md` 4).
+//! Token estimates: 3.5 UTF-16 units of text are a token.
 
 use std::borrow::Borrow;
 

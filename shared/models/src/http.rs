@@ -3,12 +3,14 @@
 //!
 //! An adapter makes a [`Request`] and a decoder and gives both to [`stream`]. Invariants:
 //!
-//! - Credentials are in no error and in no `Debug` text.
+//! - Credentials are in no error and in no `Debug` text. What counts as one is the value of a header whose name says so; texts of
+//!   servers lose it wherever it came from.
 //! - What is read is bounded by the client's limits, whatever a server sends, and memory by a multiple of it that the decoder gives. Answers
 //!   are never decompressed.
 //! - Redirects are not followed: they would carry the key to another host.
 //! - A dropped or cancelled stream closes its connection, over HTTP/2 its stream; nothing goes on in the background.
 
+mod credential;
 mod driver;
 mod error;
 mod exchange;
@@ -26,6 +28,7 @@ use picofleet_session::Clock;
 use crate::limiter::Limiter;
 use crate::sse::{self, Limits, SseError, SseMessage};
 
+pub(crate) use credential::is_credential;
 pub use driver::{Decoder, StreamEnd, stream};
 pub(crate) use error::seconds;
 pub use error::{HttpError, StatusError};
@@ -54,7 +57,7 @@ pub struct ClientOptions {
     pub keep_alive: Duration,
     /// Certificates of authorities in PEM form that are trusted beside those of the system; empty for none.
     pub authorities: Bytes,
-    /// Takes proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    /// Takes proxies from `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, also in small letters.
     pub environment_proxies: bool,
     /// Sizes of a stream of events.
     pub limits: Limits,
@@ -89,7 +92,7 @@ pub enum ClientError {
 }
 
 /// Makes requests and keeps their connections for later ones. Clones share the connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
     options: ClientOptions,
@@ -115,7 +118,7 @@ impl Client {
             .retry(reqwest::retry::never())
             .http1_max_headers(HEADERS_MAX)
             .http2_max_header_list_size(HEADER_BYTES_MAX);
-        if !options.environment_proxies {
+        if !options.environment_proxies || no_proxy_for_any() {
             builder = builder.no_proxy();
         }
         if !options.authorities.is_empty() {
@@ -172,7 +175,7 @@ impl Client {
             return Err(HttpError::Status(self.refusal(response, request).await));
         }
         if let Some(encoding) = encoding(response.headers()) {
-            return Err(HttpError::Encoded { encoding });
+            return Err(HttpError::Encoded { encoding: request.redact(&encoding) });
         }
         let messages = sse::messages(self.body(response), self.options.limits);
         let messages = messages.map_err(|error| match error {
@@ -198,6 +201,7 @@ impl Client {
 
     async fn refusal(&self, response: reqwest::Response, request: &Request) -> StatusError {
         let mut refusal = StatusError::of(response.status(), response.headers(), self.clock.now());
+        refusal.request_id = refusal.request_id.map(|id| request.redact(&id));
         let mut body = Vec::new();
         let mut bytes = self.body(response);
         // What came in tells most, so a body that breaks off, is too large or takes too long is no error of its own.
@@ -210,10 +214,24 @@ impl Client {
                 }
             }
         };
-        // What came in until then is kept.
-        let _ = tokio::time::timeout(ERROR_BODY_TIME, read).await;
-        refusal.body = request.redact(&String::from_utf8_lossy(&body));
+        // What came in until then is kept; a credential may be cut there, too.
+        let cut = tokio::time::timeout(ERROR_BODY_TIME, read).await.is_err();
+        let text = String::from_utf8_lossy(&body);
+        refusal.body = if cut || body.len() == ERROR_BODY_MAX { request.redact_begin(&text) } else { request.redact(&text) };
         refusal
+    }
+}
+
+/// Whether `NO_PROXY` has a `*`. The HTTP client takes that for all names and leaves out addresses such as 127.0.0.1.
+fn no_proxy_for_any() -> bool {
+    let exceptions = std::env::var("NO_PROXY").or_else(|_| std::env::var("no_proxy"));
+    exceptions.is_ok_and(|exceptions| exceptions.split(',').any(|exception| exception.trim() == "*"))
+}
+
+/// The inner client would show the URLs of proxies, which may have passwords in them.
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("options", &self.options).finish_non_exhaustive()
     }
 }
 

@@ -23,8 +23,8 @@
 //! | [`breaker`] | no requests for a time to a provider that cannot be reached |
 //! | [`sanitize`], [`hash`], [`js`] | unpaired surrogates, the short hash, JSON text as JavaScript writes it |
 //!
-//! All but the providers are pure functions that keep pi-ai's names in snake case. `facts/pi-ai.md` states the rules and
-//! `tests/vectors/pi-ai-*.jsonl` holds the results that they must give.
+//! All but the providers are pure functions that keep pi-ai's names in snake case. The results that they must
+//! give were made with pi-ai itself: `tests/vectors/pi-ai-*.jsonl` of the repository.
 //!
 //! Architecture invariants:
 //!

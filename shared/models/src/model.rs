@@ -1,4 +1,4 @@
-//! A model: what it can do, what it costs, how much it takes and gives (`facts/pi-ai.md` 1, 4).
+//! A model: what it can do, what it costs, how much it takes and gives.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +14,10 @@ const MARGIN_SHARE: f64 = 0.15;
 
 /// Room for output below which the margin shrinks to its minimum.
 const ROOM_MIN: f64 = 32_768.0;
+
+mod headers;
+
+pub use headers::Headers;
 
 /// A model of a provider.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -44,7 +48,7 @@ pub struct Model {
     pub max_tokens: u64,
     /// Headers of every request; `null` removes a default one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub headers: Option<BTreeMap<String, Option<String>>>,
+    pub headers: Option<Headers>,
     /// What the provider calls the levels; `null` for a level that it has not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub thinking_level_map: Option<BTreeMap<ThinkingLevel, Option<String>>>,

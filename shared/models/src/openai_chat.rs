@@ -1,4 +1,4 @@
-//! OpenAI-compatible chat completions (`openai-completions`; `facts/pi-ai.md` 10).
+//! OpenAI-compatible chat completions (`openai-completions`), as pi-ai speaks it.
 //!
 //! Not built: tools that are sampled by a grammar (they are sent as functions), and the headers of GitHub Copilot.
 
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::http::{self, Client, Request, RequestError};
 use crate::model::Model;
 use crate::provider::{CacheRetention, Context, Provider, StreamEvent, StreamOptions, failed};
+use crate::strict::UnmetWish;
 use compat::{Compat, SessionHeaders};
 
 pub use decoder::OpenAiChatDecoder;
@@ -42,6 +43,12 @@ pub enum BuildError {
     /// The credential, the URL or a header is missing or wrong.
     #[error(transparent)]
     Request(#[from] RequestError),
+}
+
+impl From<UnmetWish> for BuildError {
+    fn from(UnmetWish { tool, problem }: UnmetWish) -> Self {
+        Self::Strict { tool, problem }
+    }
 }
 
 /// The request for a context. `now` is the time of results that stand for missing ones.

@@ -1,10 +1,10 @@
-//! The adapter for OpenAI Responses (`openai-responses`; `facts/pi-ai.md` 12).
+//! The adapter for OpenAI Responses (`openai-responses`), as pi-ai speaks it.
 //!
 //! Not built: tools that are sampled by a grammar; they are sent as functions.
 //!
 //! # Deferred answers
 //!
-//! pi-ai has none for this API (`facts/pi-ai.md` 9). Here they are background responses:
+//! pi-ai has none for this API. Here they are background responses:
 //!
 //! | ours | the API |
 //! | --- | --- |
@@ -38,6 +38,7 @@ use crate::arguments::DecodeError;
 use crate::http::{self, Client, Request, RequestError};
 use crate::model::Model;
 use crate::provider::{CancelDeferredError, Context, DeferredRequest, Provider, StreamEvent, StreamOptions, failed};
+use crate::strict::UnmetWish;
 use deferred::Background;
 
 pub use decoder::ResponsesDecoder;
@@ -62,6 +63,12 @@ pub enum BuildError {
     /// The credential, the URL or a header is missing or wrong.
     #[error(transparent)]
     Request(#[from] RequestError),
+}
+
+impl From<UnmetWish> for BuildError {
+    fn from(UnmetWish { tool, problem }: UnmetWish) -> Self {
+        Self::Strict { tool, problem }
+    }
 }
 
 /// The request for a context.

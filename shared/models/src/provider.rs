@@ -1,4 +1,4 @@
-//! A request to a model and the stream of events that answers it (`facts/pi-ai.md` 1, 2, 9).
+//! A request to a model and the stream of events that answers it.
 
 mod event;
 mod partial;
@@ -15,7 +15,7 @@ use picofleet_session::message::{AssistantMessage, DeferredHandle, StopReason, U
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Model, ThinkingLevel};
+use crate::model::{Headers, Model, ThinkingLevel};
 
 pub use crate::transcript::Context;
 pub use event::StreamEvent;
@@ -47,8 +47,8 @@ pub struct StreamOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
     /// Headers of this request; `null` removes a default one.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, Option<String>>,
+    #[serde(skip_serializing_if = "Headers::is_empty")]
+    pub headers: Headers,
     /// What the provider is told about the request: a JSON object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,

@@ -1,4 +1,4 @@
-//! When a failed request is made again (`facts/pi-ai.md` 3).
+//! When a failed request is made again.
 
 use serde::{Deserialize, Serialize};
 

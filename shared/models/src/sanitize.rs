@@ -1,4 +1,4 @@
-//! Text without unpaired surrogates (`facts/pi-ai.md` 13).
+//! Text without unpaired surrogates.
 
 /// The text of UTF-16 units, without the surrogates that have no partner.
 ///

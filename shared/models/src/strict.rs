@@ -1,6 +1,7 @@
 //! Tool schemas in the strict subset that providers sample by.
 
 use picofleet_delta::{Json, ObjectRef};
+use picofleet_session::message::ToolDeclaration;
 
 use crate::js;
 
@@ -24,27 +25,58 @@ const UNSUPPORTED: [&str; 16] = [
     "else",
 ];
 
-/// Why a tool that must be strict cannot be when the server takes no strict tools.
-pub(crate) const NO_STRICT_TOOLS: &str = "strict tools are unsupported";
-
 /// What an API refuses beyond [`UNSUPPORTED`]: the reason, for a member of a node.
 pub(crate) type Refuses = fn(&str, &Json) -> Option<String>;
+
+/// For an API that refuses no more.
+pub(crate) fn refuses_nothing(_: &str, _: &Json) -> Option<String> {
+    None
+}
+
+/// How much a tool wants to be sampled by its schema.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wish {
+    Prefer,
+    Require,
+}
+
+/// What a tool says about that, if anything.
+pub(crate) fn wish(tool: &ToolDeclaration) -> Option<Wish> {
+    let sampling = tool.constrained_sampling.as_ref()?;
+    let is = |member: &str, word: &str| sampling.get(member).and_then(Json::as_str).as_deref() == Some(word);
+    is("type", "json_schema").then(|| if is("strict", "require") { Wish::Require } else { Wish::Prefer })
+}
+
+/// A tool must be sampled by its schema and cannot be.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("Tool \"{tool}\" requires JSON-schema constrained sampling, but {problem}.")]
+pub(crate) struct UnmetWish {
+    pub(crate) tool: String,
+    pub(crate) problem: String,
+}
+
+/// The schema to sample a tool strictly by, when it wants that and can have it: the server takes strict tools, and the
+/// schema has a strict form that the API does not refuse.
+///
+/// # Errors
+///
+/// The tool requires it and cannot have it.
+pub(crate) fn strict_parameters(tool: &ToolDeclaration, supported: bool, refuses: Refuses) -> Result<Option<Json>, UnmetWish> {
+    let Some(wish) = wish(tool) else { return Ok(None) };
+    let strict = if supported { strict_schema(&tool.parameters, refuses) } else { Err("strict tools are unsupported".to_owned()) };
+    match (strict, wish) {
+        (Ok(schema), _) => Ok(Some(schema)),
+        (Err(_), Wish::Prefer) => Ok(None),
+        (Err(problem), Wish::Require) => Err(UnmetWish { tool: tool.name.clone(), problem }),
+    }
+}
 
 /// The schema with every property required, optional ones nullable, and no others allowed.
 ///
 /// # Errors
 ///
-/// What of it strict sampling cannot express.
-pub(crate) fn strict_schema(schema: &Json) -> Result<Json, String> {
-    strict_schema_for(schema, |_, _| None)
-}
-
-/// The same for an API that takes less.
-///
-/// # Errors
-///
 /// What of it strict sampling cannot express, or what the API refuses.
-pub(crate) fn strict_schema_for(schema: &Json, refuses: Refuses) -> Result<Json, String> {
+pub(crate) fn strict_schema(schema: &Json, refuses: Refuses) -> Result<Json, String> {
     let root = || "root schema must have type object".to_owned();
     schema.as_object().ok_or_else(root)?;
     let strict = strict_node(schema, refuses)?;
@@ -164,6 +196,28 @@ mod tests {
     }
 
     #[test]
+    fn a_wish_is_met_or_told_when_it_must_be() {
+        let tool = |sampling: &str, parameters: &str| -> ToolDeclaration {
+            json(&format!(r#"{{"name":"t","description":"","parameters":{parameters}{sampling}}}"#)).to().unwrap()
+        };
+        let sampling = |strict: &str| format!(r#","constrainedSampling":{{"type":"json_schema","strict":"{strict}"}}"#);
+        let (prefer, require) = (sampling("prefer"), sampling("require"));
+        let grammar = r#","constrainedSampling":{"type":"grammar","strict":"require"}"#;
+        let (good, bad) = (r#"{"type":"object"}"#, "true");
+        let strict = Some(json(r#"{"type":"object","required":[],"additionalProperties":false}"#));
+        let asked = |sampling: &str, parameters, supported| strict_parameters(&tool(sampling, parameters), supported, refuses_nothing);
+        for none in ["", r#","constrainedSampling":false"#, grammar] {
+            assert_eq!(asked(none, good, true), Ok(None), "{none}");
+        }
+        assert_eq!((asked(&prefer, good, true), asked(&require, good, true)), (Ok(strict.clone()), Ok(strict)));
+        assert_eq!((asked(&prefer, bad, true), asked(&prefer, good, false)), (Ok(None), Ok(None)));
+        let told = |parameters, supported| asked(&require, parameters, supported).unwrap_err().to_string();
+        let text = "Tool \"t\" requires JSON-schema constrained sampling, but ";
+        assert_eq!(told(bad, true), format!("{text}root schema must have type object."));
+        assert_eq!(told(good, false), format!("{text}strict tools are unsupported."));
+    }
+
+    #[test]
     fn every_property_becomes_required() {
         let schema = r#"{"type":"object","properties":{
             "a":{"type":"string"},
@@ -180,7 +234,7 @@ mod tests {
                 "properties":{"d":{"anyOf":[{"type":"number"},{"type":"null"}]}},"required":["d"],
                 "additionalProperties":false}},{"type":"null"}]}},
             "required":["1","a","b","l"],"additionalProperties":false}"#;
-        assert_eq!(strict_schema(&json(schema)).unwrap(), json(expected));
+        assert_eq!(strict_schema(&json(schema), refuses_nothing).unwrap(), json(expected));
     }
 
     #[test]
@@ -191,6 +245,11 @@ mod tests {
             (r#"{"type":"object","oneOf":[]}"#, "oneOf schemas are unsupported"),
             (r#"{"type":"object","properties":{"a":true}}"#, "boolean schemas are unsupported"),
             (r#"{"type":"object","properties":{"a":{}}}"#, "schemas without a type are unsupported"),
+            (r##"{"type":"object","properties":{"a":{"$ref":"#"}}}"##, "$ref schemas are unsupported"),
+            (r#"{"type":"object","properties":{"a":{"anyOf":[{"type":"array"}]}}}"#, "object and array unions are unsupported"),
+            (r#"{"type":"object","properties":{"a":{"type":"string","properties":{}}}}"#, "properties require type object"),
+            (r#"{"type":"object","additionalProperties":true}"#, "schema-valued or true additionalProperties is unsupported"),
+            (r#"{"type":"object","required":"a"}"#, "object required must be a string array"),
             (r#"{"type":"object","properties":{"a":{"anyOf":[]}}}"#, "anyOf must contain at least one schema"),
             (r#"{"type":"object","properties":{"a":{"anyOf":[{"type":["array","null"]}]}}}"#, "object and array unions are unsupported"),
             (r#"{"type":"object","properties":{"a":{"type":"array","items":[]}}}"#, "tuple schemas are unsupported"),
@@ -200,7 +259,7 @@ mod tests {
             (r#"{"type":"object","required":[1]}"#, "object required must be a string array"),
             (r#"{"type":"object","required":["z"]}"#, "required contains an unknown property"),
         ] {
-            assert_eq!(strict_schema(&json(schema)).unwrap_err(), problem, "{schema}");
+            assert_eq!(strict_schema(&json(schema), refuses_nothing).unwrap_err(), problem, "{schema}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Replay of system messages: the system prompt, its sections and the tools at a point of a transcript
-//! (`facts/pi-ai.md` 5).
+//! Replay of system messages: the system prompt, its sections and the tools at a point of a transcript.
 //!
 //! Functions over transcripts take what borrows as a [`Message`], so that callers need not copy shared messages.
 

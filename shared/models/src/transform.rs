@@ -1,4 +1,4 @@
-//! Messages made fit for one model, before every provider (`facts/pi-ai.md` 6).
+//! Messages made fit for one model, before every provider.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};

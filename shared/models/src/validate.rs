@@ -1,12 +1,12 @@
-//! Tool arguments against the JSON Schema of their tool (`facts/pi-ai.md` 7).
+//! Tool arguments against the JSON Schema of their tool.
 //!
 //! Models send arguments of nearly the right type. Three passes make them fit before they are checked: nulls of optional
 //! properties go, values convert to the type that the schema names, and what still does not fit is converted once more in
 //! the ways that type lists allow. A caller gets the converted value, or every problem with its place.
 //!
-//! Two limits keep a hostile schema from holding the thread: [`DEPTH_MAX`] and [`STEPS_MAX`]. What lies beyond is a
-//! problem of the arguments, never silently accepted. A `pattern` that is no regular
-//! expression, or that takes too long, matches nothing.
+//! Two limits keep a hostile schema from holding the thread: [`DEPTH_MAX`] and [`STEPS_MAX`]. Patterns have limits of their
+//! own. What cannot be checked is a problem of the arguments, also where the schema must not match; it is never silently
+//! accepted.
 
 mod check;
 mod coerce;
@@ -27,8 +27,8 @@ use schema::Schema;
 /// Most schemas inside one another that are followed, references included.
 pub const DEPTH_MAX: u32 = 96;
 
-/// Most pairs of a schema and a value that are looked at for one call: far above what real tools need, and well below a
-/// second of work.
+/// Most steps of one call: far above what real tools need. A pair of a schema and a value is one, and a pattern takes more the
+/// larger it and its text are. The schema that costs most keeps a thread for seconds, not for minutes.
 pub const STEPS_MAX: u32 = 1_000_000;
 
 /// The arguments of a call do not fit its tool. The text is written for the model, which reads it in the tool's result.

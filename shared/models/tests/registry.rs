@@ -82,6 +82,77 @@ async fn the_key_goes_into_its_header_and_nowhere_else() {
     quiet(&format!("{secret} {secret:?}"));
 }
 
+/// A gateway that wants its key under a name of its own gets it, and what it repeats of it is not told.
+#[tokio::test]
+async fn a_key_in_any_header_counts_as_a_key_and_is_taken_out_of_errors() {
+    for (api, path, _) in APIS {
+        for (name, value) in
+            [("x-goog-api-key", KEY.to_owned()), ("X-Gateway-Token", KEY.to_owned()), ("cookie", format!("team=blue; session={KEY}; a=b"))]
+        {
+            let body = format!(r#"{{"error":{{"type":"authentication_error","message":"bad key {KEY}"}}}}"#);
+            let mut reply = Reply::json(401, &body);
+            reply.headers.push(("x-request-id".to_owned(), format!("of-{KEY}")));
+            let server = Server::start([reply]).await;
+            let mut config = config(api, &server.base_url.replace("/v1", path));
+            let provider = config.providers.get_mut("acme").unwrap();
+            provider.api_key_env = None;
+            provider.headers.insert(name.to_owned(), value.clone());
+            assert_eq!(check(&config.providers, &config.defaults), []);
+            let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| None);
+            let events = ask(&models, &config).await;
+            let text = events.last().unwrap().final_message().unwrap().error_message.clone().unwrap();
+            assert!(text.contains("bad key [redacted]"), "{text}");
+            assert_eq!(server.received()[0].header(&name.to_ascii_lowercase()), Some(value.as_str()));
+            assert_eq!(server.received()[0].header("authorization"), None);
+            quiet(&shown(&events));
+            quiet(&shown(&toml::Value::try_from(&config).unwrap()));
+            quiet(&shown(&config));
+            quiet(&shown(&models.default_model(&config.defaults)));
+        }
+    }
+}
+
+/// Values under every name are kept from `Debug`: a name need not tell that a value is a credential.
+#[test]
+fn debug_texts_have_names_of_headers_and_no_values() {
+    let mut config = config("openai-completions", "http://127.0.0.1:1");
+    config.providers.get_mut("acme").unwrap().headers.insert("x-team".to_owned(), KEY.to_owned());
+    let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.to_owned()));
+    let model = models.default_model(&config.defaults).unwrap();
+    let options = StreamOptions { headers: [("x-team".to_owned(), Some(KEY.to_owned()))].into(), ..StreamOptions::default() };
+    for text in [shown(&config), shown(model), shown(&options)] {
+        assert!(text.contains("x-team"), "{text}");
+        quiet(&text);
+    }
+}
+
+#[tokio::test]
+async fn a_provider_without_a_key_is_asked_without_one() {
+    for (api, path, header) in APIS {
+        let server = Server::start([Reply::json(500, "{}")]).await;
+        let mut config = config(api, &server.base_url.replace("/v1", path));
+        config.providers.get_mut("acme").unwrap().api_key_env = None;
+        assert_eq!(check(&config.providers, &config.defaults), []);
+        let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| None);
+        let events = ask(&models, &config).await;
+        let text = events.last().unwrap().final_message().unwrap().error_message.clone().unwrap();
+        assert!(text.contains("500"), "{api}: {text}");
+        assert_eq!((server.received()[0].header(header), server.received()[0].header("authorization")), (None, None));
+    }
+}
+
+/// What is cut off of a long refusal may have had the end of a key that it repeats.
+#[tokio::test]
+async fn a_refusal_that_is_cut_within_the_key_tells_no_part_of_it() {
+    let filling = "x".repeat(picofleet_models::http::ERROR_BODY_MAX - 10);
+    let server = Server::start([Reply::new(500, "text/plain", format!("{filling}{KEY} and more"))]).await;
+    let config = config("openai-completions", &server.base_url);
+    let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.to_owned()));
+    let text = ask(&models, &config).await.last().unwrap().final_message().unwrap().error_message.clone().unwrap();
+    assert!(text.contains("xxx[redacted]"), "{}", &text[text.len() - 100..]);
+    quiet(&text[text.len() - 100..]);
+}
+
 #[tokio::test]
 async fn a_key_in_a_file_that_is_not_there_names_the_file() {
     let mut config = config("openai-responses", "http://127.0.0.1:1/v1");

@@ -47,8 +47,8 @@ pub use record::{
     ForkPoint, Typed,
 };
 pub use session::{Report, Session, SessionOptions, Standing, Subscription};
-pub use stored::StoredValue;
+pub use stored::{StoredReader, StoredValue};
 pub use submission::{InputState, Settlement, SubmissionRecord, SubmissionState, SubmissionStatus, WriteState};
 pub use task::{InvocationRow, JoinPolicy, TaskCreate, TaskError, TaskOutcome, TaskOwnership, TaskRecord, TaskState, TaskStatus};
-pub use tx::{Bound, ConversationCreated, Doc, Replayed, Setups, Tx};
-pub use watch::{DocumentState, Frame, WATCH_FRAMES_MAX, Watch, WatchEnd, WatchStopper};
+pub use tx::{Bound, ConversationCreated, Doc, Replayed, Setups, StagedDocuments, Tx};
+pub use watch::{DocumentState, Frame, WATCH_FRAMES_MAX, Watch, WatchEnd, WatchFeed, WatchStopper};

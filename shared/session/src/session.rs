@@ -206,8 +206,8 @@ impl Session {
         self.inner.commits.add(Arc::new(listener))
     }
 
-    /// Calls `listener` when closing begins, right after admission was sealed and watches have ended. It must not block, panic or call
-    /// the session.
+    /// Calls `listener` once when the session ends, right after admission was sealed and watches have ended: when closing begins, and when it
+    /// fails or loses the line. It must not block, panic or call the session.
     #[must_use = "dropping the subscription ends it"]
     pub fn subscribe_close(&self, listener: impl Fn() + Send + Sync + 'static) -> Subscription {
         self.inner.closes.add(Arc::new(move |()| listener()))

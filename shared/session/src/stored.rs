@@ -3,9 +3,9 @@
 use picofleet_delta::Json;
 use serde::{Deserialize, Serialize};
 
-use crate::definition::{Located, typed};
+use crate::definition::{Located, Rules, typed};
 use crate::line::check_semantics;
-use crate::{DefinitionError, DocToken, DocValue, DocumentAddress, DocumentRecord, FamilyToken, Scope, StoredDocument};
+use crate::{DefinitionError, DocToken, DocValue, DocumentAddress, DocumentRecord, FamilyToken, Placement, Scope, StoredDocument};
 
 /// A document as storage has it: what a token needs to read it (section 3.6).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -24,6 +24,47 @@ impl From<StoredDocument> for StoredValue {
     }
 }
 
+/// Reads the stored values of one document by its token, whatever version they have. It is not bound to the token.
+#[derive(Clone)]
+pub struct StoredReader {
+    address: DocumentAddress,
+    placement: Placement,
+    rules: Rules,
+}
+
+impl StoredReader {
+    fn new(located: &Located<'_>) -> Self {
+        Self { address: located.address.clone(), placement: located.placement, rules: located.rules.clone() }
+    }
+
+    /// The document.
+    #[must_use]
+    pub const fn address(&self) -> &DocumentAddress {
+        &self.address
+    }
+
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        self.rules.kind
+    }
+
+    /// The version of the token.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.rules.version
+    }
+
+    /// A stored value, brought to the token's version in memory.
+    ///
+    /// # Errors
+    /// As [`DocToken::read_stored`].
+    pub fn value(&self, stored: StoredValue) -> Result<Json, DefinitionError> {
+        check_semantics(&self.address, self.placement.semantics(), stored.record.create.placement.semantics())?;
+        self.rules.migrate(stored.value, stored.version)
+    }
+}
+
 fn read<T: DocValue>(located: &Located<'_>, stored: StoredValue) -> Result<T, DefinitionError> {
     check_semantics(&located.address, located.placement.semantics(), stored.record.create.placement.semantics())?;
     typed(located.rules.kind, &located.rules.migrate(stored.value, stored.version)?)
@@ -34,6 +75,12 @@ impl<T: DocValue, S: Scope> DocToken<T, S> {
     #[must_use]
     pub fn address(&self, at: S::At) -> DocumentAddress {
         Located::singleton(self, at).address
+    }
+
+    /// A reader of the document at `at`.
+    #[must_use]
+    pub fn reader(&self, at: S::At) -> StoredReader {
+        StoredReader::new(&Located::singleton(self, at))
     }
 
     /// The value of the stored document at `at`, brought to this token's version in memory.
@@ -50,6 +97,12 @@ impl<T: DocValue, Seed, S: Scope> FamilyToken<T, Seed, S> {
     #[must_use]
     pub fn address(&self, at: S::At, key: &str) -> DocumentAddress {
         Located::existing_member(self, at, key).address
+    }
+
+    /// A reader of the member at `at` with a key.
+    #[must_use]
+    pub fn reader(&self, at: S::At, key: &str) -> StoredReader {
+        StoredReader::new(&Located::existing_member(self, at, key))
     }
 
     /// The value of the stored member at `at`, brought to this token's version in memory.

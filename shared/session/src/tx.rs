@@ -9,6 +9,7 @@ mod fork;
 mod prepare;
 mod replay;
 mod setup;
+mod shown;
 mod staged;
 mod tables;
 
@@ -29,6 +30,7 @@ use documents::Slot;
 pub(crate) use prepare::Prepared;
 pub use replay::Replayed;
 pub use setup::{ConversationCreated, Setups};
+pub use shown::Staged as StagedDocuments;
 use staged::Staged;
 
 /// What a commit belongs to: defaults for what it creates.

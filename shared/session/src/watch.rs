@@ -1,5 +1,7 @@
 //! Watches and states of documents (sections 9.1 and 9.2). Commits hand frames over and never wait for who reads them.
 
+mod feed;
+
 use std::collections::{HashMap, VecDeque};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::definition::typed;
 use crate::{DefinitionError, DocValue, DocumentId, Seq};
+
+pub use feed::WatchFeed;
 
 /// How many frames a watch keeps for a slow reader; one more folds all of them into a root replacement (section 9.2).
 pub const WATCH_FRAMES_MAX: usize = 100;
@@ -108,8 +112,14 @@ impl<T: DocValue> Watch<T> {
     /// Ends the watch once `token` is cancelled, also while nobody takes frames: from then on nothing is delivered or kept. It may be
     /// bound to several.
     #[must_use]
-    pub fn until(mut self, token: CancellationToken) -> Self {
-        self.channel.lock().cancel.push(token.clone());
+    pub fn until(self, token: CancellationToken) -> Self {
+        self.until_ends(token, WatchEnd::Cancelled)
+    }
+
+    /// [`Watch::until`] with another reason.
+    #[must_use]
+    pub fn until_ends(mut self, token: CancellationToken, end: WatchEnd) -> Self {
+        self.channel.lock().cancel.push((token.clone(), end));
         self.cancel.push(token);
         self
     }
@@ -239,6 +249,8 @@ struct Channel {
     keeps_frames: bool,
     state: Mutex<ChannelState>,
     changed: Notify,
+    /// The reader took everything, or the watch ended: for who feeds it.
+    taken: Notify,
 }
 
 struct ChannelState {
@@ -251,7 +263,7 @@ struct ChannelState {
     retired: bool,
     end: Option<WatchEnd>,
     /// Whoever looks at the state looks at these first, so that a cancellation counts from its time on.
-    cancel: Vec<CancellationToken>,
+    cancel: Vec<(CancellationToken, WatchEnd)>,
 }
 
 struct RawFrame {
@@ -269,14 +281,15 @@ enum Taken {
 impl Channel {
     fn new(document: DocumentId, keeps_frames: bool, newest: Option<Json>, version: u32) -> Arc<Self> {
         let state = ChannelState { newest, version, cursor: 0, pending: VecDeque::new(), retired: false, end: None, cancel: Vec::new() };
-        Arc::new(Self { document, keeps_frames, state: Mutex::new(state), changed: Notify::new() })
+        Arc::new(Self { document, keeps_frames, state: Mutex::new(state), changed: Notify::new(), taken: Notify::new() })
     }
 
     /// The state as it is now: after a cancellation the end.
     fn lock(&self) -> MutexGuard<'_, ChannelState> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.end.is_none() && state.cancel.iter().any(CancellationToken::is_cancelled) {
-            state.end = Some(WatchEnd::Cancelled);
+        let cancelled = state.cancel.iter().find(|(token, _)| token.is_cancelled()).map(|(_, end)| end.clone());
+        if let (None, Some(end)) = (&state.end, cancelled) {
+            state.end = Some(end);
             state.pending.clear();
         }
         state
@@ -288,9 +301,15 @@ impl Channel {
             return Taken::Ended;
         }
         match state.pending.pop_front() {
-            Some(frame) => Taken::Frame(frame),
+            Some(frame) => {
+                if state.pending.is_empty() {
+                    self.taken.notify_one();
+                }
+                Taken::Frame(frame)
+            }
             None if state.retired => {
                 state.end = Some(WatchEnd::Retired);
+                self.taken.notify_one();
                 Taken::Ended
             }
             None => Taken::Nothing,
@@ -304,6 +323,7 @@ impl Channel {
         let end = state.end.get_or_insert(end).clone();
         drop(state);
         self.changed.notify_one();
+        self.taken.notify_one();
         end
     }
 

@@ -28,7 +28,7 @@ pub mod snapshot;
 pub mod tasks;
 mod world;
 
-pub use backends::{Memory, Sqlite};
+pub use backends::{Jsonl, Memory, Sqlite};
 pub use world::{Backend, Mode, NOW, World, export, fence, rejection};
 
 /// Makes the tests of a backend: `conformance!(expression)`, where the expression makes a new [`Backend`](crate::conformance::Backend).

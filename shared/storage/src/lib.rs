@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`memory`] | the reference semantics: everything in this process |
 //! | `sqlite` | one file for many sessions |
+//! | [`jsonl`] | a directory of JSON lines, to look into |
 //! | `conformance` | the suite that every backend passes (feature `conformance`) |
 //! | `reading` | readers that read as another one |
 //! | `tables`, `rules` | what a commit may do, once for all backends that run a transaction in this process |
@@ -13,6 +14,7 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod jsonl;
 pub mod memory;
 pub mod reading;
 mod rules;

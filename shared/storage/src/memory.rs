@@ -3,13 +3,13 @@
 //! One lock guards the sessions; each session's rows are persistent maps (see `rows`), so that reads and exports take a snapshot and a
 //! refused batch leaves nothing. A batch is written when it is sent, unless a test asked for a fault.
 
-mod export;
+pub(crate) mod export;
 mod faults;
 mod line;
-mod maintain;
-mod reader;
-mod rows;
-mod state;
+pub(crate) mod maintain;
+pub(crate) mod reader;
+pub(crate) mod rows;
+pub(crate) mod state;
 
 use std::ops::{Bound, Range};
 use std::sync::{Arc, MutexGuard};
@@ -31,7 +31,7 @@ pub use faults::{Fault, Faults, Hold};
 
 /// A store in memory. Clones share the sessions.
 #[derive(Clone, Debug)]
-pub struct MemoryStore(Arc<Shared>);
+pub struct MemoryStore(pub(crate) Arc<Shared>);
 
 impl Default for MemoryStore {
     fn default() -> Self {
@@ -195,7 +195,7 @@ fn create(state: &mut State, session: SessionCreate) -> Result<Created, StorageE
     Ok(Created { session: record, existed: false })
 }
 
-fn add(state: &mut State, record: SessionRecord, rows: Rows) {
+pub(crate) fn add(state: &mut State, record: SessionRecord, rows: Rows) {
     let id = record.id;
     state.sessions.insert(id, Session { record, rows: rows.clone() });
     state.replace_rows(id, rows);
@@ -234,7 +234,7 @@ fn take_over(state: &mut State, id: SessionId, by: Fence) -> Option<Head> {
     Some(head)
 }
 
-fn delete(state: &mut State, id: SessionId, at: Millis) -> bool {
+pub(crate) fn delete(state: &mut State, id: SessionId, at: Millis) -> bool {
     let Ok(session) = state.session_mut(id) else { return false };
     // No batch is written for a session in this state, which is the fence.
     session.record.state = SessionState::Deleting;

@@ -20,7 +20,7 @@ mod group;
 #[cfg(test)]
 mod group_tests;
 mod import;
-mod lock;
+pub(crate) mod lock;
 mod maintain;
 #[cfg(test)]
 mod plans;

@@ -19,6 +19,8 @@ pub struct Faults {
 #[derive(Default)]
 struct State {
     cut: AtomicBool,
+    /// Where messages go instead.
+    elsewhere: Mutex<Option<Arc<dyn Transport>>>,
     lose: Mutex<Option<Pick>>,
     seen: Mutex<Vec<Request>>,
 }
@@ -32,6 +34,11 @@ impl Faults {
     /// Messages arrive again.
     pub fn mend(&self) {
         self.state.cut.store(false, Ordering::SeqCst);
+    }
+
+    /// Messages of the worker go there from now on.
+    pub(crate) fn lead_to(&self, transport: Arc<dyn Transport>) {
+        *self.state.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = Some(transport);
     }
 
     /// Loses the answer of the next message that is picked.
@@ -50,6 +57,7 @@ impl Faults {
     }
 
     pub(crate) fn between(&self, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
+        *self.state.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Arc::new(Faulty { faults: self.clone(), inner })
     }
 
@@ -72,6 +80,13 @@ struct Faulty {
     inner: Arc<dyn Transport>,
 }
 
+impl Faulty {
+    fn inner(&self) -> Arc<dyn Transport> {
+        let elsewhere = self.faults.state.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        elsewhere.as_ref().map_or_else(|| Arc::clone(&self.inner), Arc::clone)
+    }
+}
+
 impl Transport for Faulty {
     fn call(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
@@ -80,7 +95,7 @@ impl Transport for Faulty {
             }
             self.faults.state.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
             let loses = self.faults.loses(&request);
-            let answer = self.inner.call(session, request).await;
+            let answer = self.inner().call(session, request).await;
             // What was under way when the line was cut has no answer either.
             if loses || self.faults.is_cut() { Err(CallError::NoAnswer(session)) } else { answer }
         })
@@ -91,7 +106,7 @@ impl Transport for Faulty {
             if self.faults.is_cut() {
                 return Err(CallError::Beat { why: "cut off".to_owned() });
             }
-            self.inner.beat(beat).await
+            self.inner().beat(beat).await
         })
     }
 }

@@ -7,17 +7,19 @@ use picofleet_coordinator::{Coordinator, Options};
 use picofleet_fleet::Local;
 use picofleet_harness::config::ConfigPatch;
 use picofleet_harness::effects::Services;
-use picofleet_harness::host::{Conversation, Harness, Submission};
+use picofleet_harness::host::{Conversation, ConversationOptions, Harness, Submission};
 use picofleet_harness::kind::{TaskKind, TaskOptions, TxTasks as _};
-use picofleet_harness::line::ConversationWatch;
-use picofleet_harness::line::{LineOptions, LineReport};
+use picofleet_harness::line::{ConversationWatch, Invocations, LineOptions, LineReport};
 use picofleet_harness::registry::Registry;
 use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Answer, Request};
 use picofleet_session::storage::{SessionCreate, Store};
-use picofleet_session::{Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, SessionId, SubmissionRecord, TaskId};
+use picofleet_session::{
+    Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, Session, SessionId, SessionOptions, SubmissionId, SubmissionRecord, TaskId,
+    TaskRecord,
+};
 use picofleet_storage::memory::MemoryStore;
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use picofleet_worker::Worker;
@@ -25,7 +27,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Disk, Faults, Gate, Reply, Stage};
+use crate::{Disk, Faults, Gate, Reply, Stage, Tap};
 
 /// The longest that a test waits for a condition. It only ends a test that can't succeed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,10 +69,16 @@ pub struct Kit {
     pub faults: Faults,
     /// What goes wrong between the session and its store.
     pub disk: Disk,
+    /// What storage does.
+    pub tap: Tap,
+    /// How long a closure may hold a line; as of the next start. Long, so that no test depends on its machine.
+    pub hold: Duration,
     /// How the worker works.
     pub worker: picofleet_worker::Options,
     /// Whether a session that opens goes on with its work by itself; as of the next start.
     pub resume: bool,
+    /// The longest that one call waits on the line; as of the next start.
+    pub wait: Duration,
     wire: Wire,
     reports: Arc<Mutex<Vec<String>>>,
     store: Arc<dyn Store>,
@@ -86,6 +94,8 @@ struct Engine {
     held: Weak<dyn Transport>,
     worker: JoinHandle<()>,
     stop: CancellationToken,
+    /// Coordinators that lost the session. What they send reaches the worker, so that they go with it.
+    earlier: Vec<Coordinator>,
 }
 
 impl Kit {
@@ -115,9 +125,28 @@ impl Kit {
         let (stage, gate, registry) = (Stage::new(clock.clone()), Gate::new(), Registry::new());
         crate::tools::register(&registry, &gate);
         let tasks = LineTasks::of(&registry);
-        let (faults, worker, resume) = (Faults::default(), picofleet_worker::Options::default(), true);
-        let (disk, reports) = (Disk::default(), Arc::default());
-        Self { stage, gate, clock, registry, tasks, faults, disk, worker, resume, wire, reports, store, directory, session, engine: None }
+        let (faults, disk, tap, worker) = (Faults::default(), Disk::default(), Tap::default(), picofleet_worker::Options::default());
+        let (hold, resume, wait, reports) = (PATIENCE, true, LineOptions::default().wait, Arc::default());
+        Self {
+            stage,
+            gate,
+            clock,
+            registry,
+            tasks,
+            faults,
+            disk,
+            tap,
+            hold,
+            worker,
+            resume,
+            wait,
+            wire,
+            reports,
+            store,
+            directory,
+            session,
+            engine: None,
+        }
     }
 
     /// Starts coordinator and worker. The session opens with the first call.
@@ -128,16 +157,12 @@ impl Kit {
         let options = Options {
             clock: self.clock.clone(),
             tasks: self.tasks.clone(),
-            line: LineOptions { on_report: Some(Arc::new(on_report)), ..LineOptions::of(&self.registry) },
+            line: LineOptions { hold: self.hold, wait: self.wait, on_report: Some(Arc::new(on_report)), ..LineOptions::of(&self.registry) },
             sweep: Duration::from_millis(20),
             resume: self.resume,
         };
-        let (coordinator, outgoing) = Coordinator::new(self.disk.before(Arc::clone(&self.store)), options);
-        let server = Arc::new(coordinator.clone());
-        let transport: Arc<dyn Transport> = match self.wire {
-            Wire::Plain => Arc::new(Local::plain(server)),
-            Wire::Encoded => Arc::new(Local::encoded(server)),
-        };
+        let (coordinator, outgoing) = Coordinator::new(self.disk.before(self.tap.over(Arc::clone(&self.store))), options);
+        let transport = self.between(coordinator.clone());
         let reports = Arc::clone(&self.reports);
         let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone()))
             .with_clock(self.clock.clone())
@@ -147,7 +172,42 @@ impl Kit {
         let held = Arc::downgrade(&between);
         let worker = Worker::new(between, services, self.worker.clone());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
-        self.engine = Some(Engine { coordinator, transport, held, worker, stop });
+        self.engine = Some(Engine { coordinator, transport, held, worker, stop, earlier: Vec::new() });
+    }
+
+    /// Another coordinator takes the session over, and the messages of worker and hosts go to it. It counts the invocations of the worker
+    /// as alive, and sends the worker nothing.
+    pub async fn take_over(&mut self) {
+        let options = Options {
+            clock: self.clock.clone(),
+            tasks: self.tasks.clone(),
+            line: LineOptions { wait: self.wait, invocations: Invocations::Live, ..LineOptions::of(&self.registry) },
+            sweep: Duration::from_millis(20),
+            resume: self.resume,
+        };
+        let (coordinator, _) = Coordinator::new(Arc::clone(&self.store), options);
+        let transport = self.between(coordinator.clone());
+        coordinator.open(self.session).await.unwrap();
+        self.faults.lead_to(Arc::clone(&transport));
+        let engine = self.engine.as_mut().expect("the kit runs");
+        let lost = std::mem::replace(&mut engine.transport, transport);
+        engine.earlier.push(std::mem::replace(&mut engine.coordinator, coordinator));
+        // The earlier one hears of it with the first commit that is refused.
+        let refused = Harness::connect(lost, self.session).create_conversation(ConversationOptions::ownerless()).await;
+        assert!(refused.is_err(), "the earlier owner has lost the session");
+    }
+
+    /// Somebody else opens the session, whom nobody here can reach.
+    pub async fn lose(&self) {
+        Session::open(&*self.store, self.session, SessionOptions::default()).await.unwrap();
+    }
+
+    fn between(&self, coordinator: Coordinator) -> Arc<dyn Transport> {
+        let server = Arc::new(coordinator);
+        match self.wire {
+            Wire::Plain => Arc::new(Local::plain(server)),
+            Wire::Encoded => Arc::new(Local::encoded(server)),
+        }
     }
 
     fn engine(&self) -> &Engine {
@@ -160,11 +220,21 @@ impl Kit {
             engine.stop.cancel();
             engine.worker.await.unwrap();
             engine.coordinator.close().await;
+            drop(engine.earlier);
+        }
+    }
+
+    /// Loses worker and coordinator as they are, behind a crash of the [`Tap`].
+    pub async fn crash(&mut self) {
+        self.tap.crashed().await;
+        if let Some(engine) = self.engine.take() {
+            engine.worker.abort();
+            assert!(engine.worker.await.unwrap_err().is_cancelled());
         }
     }
 
     /// Ends worker and coordinator where they are: nothing is handed back and nothing is closed.
-    pub async fn crash(&mut self) {
+    pub async fn kill(&mut self) {
         let engine = self.engine.take().expect("the kit runs");
         engine.worker.abort();
         assert!(engine.worker.await.is_err_and(|ended| ended.is_cancelled()), "the worker ended by itself");
@@ -185,21 +255,45 @@ impl Kit {
 
     /// Stops, opens the store again, starts, and opens the session, so that its work goes on.
     pub async fn reopen(&mut self) {
+        self.restart().await;
+        self.engine().coordinator.resume(self.session).await.unwrap();
+    }
+
+    /// Stops, opens the store again and starts; the session opens as [`Kit::resume`] says.
+    pub async fn restart(&mut self) {
         self.stop().await;
         if self.directory.is_some() {
             self.store.close().await.unwrap();
             self.store = store(self.directory.as_ref());
         }
         self.start();
-        if self.resume {
-            self.engine().coordinator.resume(self.session).await.unwrap();
-        }
     }
 
-    /// As [`Kit::reopen`], but its work waits until somebody asks for progress, from now on at every start.
+    /// As [`Kit::restart`], but its work waits until somebody asks for progress, from now on at every start.
     pub async fn reopen_paused(&mut self) {
         self.resume = false;
-        self.reopen().await;
+        self.restart().await;
+    }
+
+    /// Another session of the store, empty.
+    pub async fn other_session(&self) -> SessionId {
+        self.store.create(SessionCreate::new(START)).await.unwrap().session.id
+    }
+
+    /// A task as it is stored, also where nothing runs.
+    pub async fn stored(&self, id: TaskId) -> TaskRecord {
+        self.store.reader(self.session).await.unwrap().task(id).await.unwrap().expect("the task is there")
+    }
+
+    /// A submission as it is stored.
+    pub async fn stored_submission(&self, id: SubmissionId) -> SubmissionRecord {
+        self.store.reader(self.session).await.unwrap().submission(id).await.unwrap().expect("the submission is there")
+    }
+
+    /// Replaces the line halves of tasks while everything runs.
+    pub async fn set_tasks(&mut self, tasks: LineTasks) {
+        self.tasks = tasks.clone();
+        self.engine().coordinator.set_tasks(tasks).await;
     }
 
     /// The session's host surface, as of this start.
@@ -210,6 +304,12 @@ impl Kit {
     /// What carries messages to the session, for a test that stands in between.
     pub fn transport(&self) -> Arc<dyn Transport> {
         Arc::clone(&self.engine().transport)
+    }
+
+    /// Quarantines the session, as openings that kill their owner do. The kit must not run.
+    pub async fn quarantine(&self) {
+        assert!(self.engine.is_none(), "the kit runs");
+        self.store.set_quarantined(self.session, true).await.unwrap();
     }
 
     /// The session's id.

@@ -10,8 +10,10 @@ mod faults;
 mod hooks;
 mod kit;
 mod looks;
+mod owner;
 mod stage;
 mod subagent;
+mod tap;
 mod tools;
 
 pub use disk::{Disk, HeldBatch};
@@ -19,8 +21,10 @@ pub use faults::Faults;
 pub use hooks::{AskedGeneration, AskedTool};
 pub use kit::{Backing, Kit, Wire};
 pub use looks::{last_code, text};
+pub use owner::{ABORTED, Act, At, Owner, failed, status};
 pub use stage::{Asked, Reply, Stage};
 pub use subagent::Subagent;
+pub use tap::{InFlight, Tap, tasks};
 pub use tools::{Closure, Gate};
 
 /// One scenario as four tests: on memory and SQLite, over the plain and the encoded transport.
@@ -28,9 +32,18 @@ pub use tools::{Closure, Gate};
 /// ```text
 /// scenario!(s105_idle_input_is_placed, async |kit| { kit.say("hi").await; });
 /// ```
+///
+/// With `one_thread` in front nothing of the engine runs but where the test waits: after a few turns every call that was polled has come as
+/// far as it can.
 #[macro_export]
 macro_rules! scenario {
     ($name:ident, async |$kit:ident| $body:block) => {
+        $crate::scenario! { @tests (flavor = "multi_thread", worker_threads = 2) $name, async |$kit| $body }
+    };
+    (one_thread $name:ident, async |$kit:ident| $body:block) => {
+        $crate::scenario! { @tests (flavor = "current_thread") $name, async |$kit| $body }
+    };
+    (@tests $runtime:tt $name:ident, async |$kit:ident| $body:block) => {
         mod $name {
             #[allow(unused_imports)]
             use super::*;
@@ -41,25 +54,16 @@ macro_rules! scenario {
                 $kit.stop().await;
             }
 
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn memory_plain() {
-                Box::pin(run($crate::Kit::new($crate::Backing::Memory, $crate::Wire::Plain).await)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn memory_encoded() {
-                Box::pin(run($crate::Kit::new($crate::Backing::Memory, $crate::Wire::Encoded).await)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn sqlite_plain() {
-                Box::pin(run($crate::Kit::new($crate::Backing::Sqlite, $crate::Wire::Plain).await)).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn sqlite_encoded() {
-                Box::pin(run($crate::Kit::new($crate::Backing::Sqlite, $crate::Wire::Encoded).await)).await;
-            }
+            $crate::scenario! { @test $runtime memory_plain Memory Plain }
+            $crate::scenario! { @test $runtime memory_encoded Memory Encoded }
+            $crate::scenario! { @test $runtime sqlite_plain Sqlite Plain }
+            $crate::scenario! { @test $runtime sqlite_encoded Sqlite Encoded }
+        }
+    };
+    (@test ($($runtime:tt)*) $test:ident $backing:ident $wire:ident) => {
+        #[tokio::test($($runtime)*)]
+        async fn $test() {
+            Box::pin(run($crate::Kit::new($crate::Backing::$backing, $crate::Wire::$wire).await)).await;
         }
     };
 }

@@ -1,5 +1,7 @@
 //! Shows a conversation on a terminal as its frames come.
 
+mod output;
+
 use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
@@ -9,6 +11,8 @@ use picofleet_harness::usage::{USAGE, UsageState, add};
 use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, Usage, UserBlock};
 use picofleet_session::{EntryRecord, Json, SessionId};
 
+use output::Output;
+
 /// How much of a message was shown: the bytes of each block.
 #[derive(Default)]
 struct Shown(Vec<usize>);
@@ -17,8 +21,8 @@ struct Shown(Vec<usize>);
 pub(super) struct Printer {
     color: bool,
     shown: Shown,
-    /// How much output of each call was shown.
-    output: Vec<(String, usize)>,
+    /// The output of each call that was shown.
+    output: Output,
     /// The cursor is behind text and not at the begin of a line.
     open_line: bool,
     before: Option<UsageState>,
@@ -35,7 +39,7 @@ impl Printer {
     /// What stands in the documents now is not part of what the run costs.
     pub(super) fn new(documents: &Documents) -> Self {
         let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-        Self { color, shown: Shown::default(), output: Vec::new(), open_line: false, before: usage(documents), failure: None }
+        Self { color, shown: Shown::default(), output: Output::default(), open_line: false, before: usage(documents), failure: None }
     }
 
     pub(super) fn frame(&mut self, frame: &Frame, documents: &Documents) -> anyhow::Result<()> {
@@ -124,14 +128,15 @@ impl Printer {
                     }
                 }
             }
-            Some(Message::ToolResult(result)) if result.is_error => {
+            Some(Message::ToolResult(result)) => {
                 let text = result
                     .content
                     .iter()
                     .filter_map(|block| if let UserBlock::Text(text) = block { Some(text.text.as_str()) } else { None });
                 let text: Vec<&str> = text.collect();
+                let rest = self.output.end(&result.tool_call_id, &text.join("\n"), result.is_error);
+                self.output_text(&rest)?;
                 self.close_line()?;
-                self.write(&format!("{}\n", self.dim(text.join("\n").trim_end())))?;
             }
             _ => {}
         }
@@ -142,20 +147,16 @@ impl Printer {
         if slot.status != SlotStatus::Running {
             return Ok(());
         }
-        let output = slot.output.as_deref().unwrap_or_default();
-        let shown = match self.output.iter_mut().find(|(id, _)| *id == slot.call_id) {
-            Some((_, shown)) => shown,
-            None => {
-                self.output.push((slot.call_id.clone(), 0));
-                let last = self.output.len() - 1;
-                &mut self.output[last].1
-            }
-        };
-        let Some(new) = output.get(*shown..).filter(|new| !new.is_empty()).map(str::to_owned) else { return Ok(()) };
-        *shown = output.len();
-        self.open_line = !new.ends_with('\n');
-        let new = self.dim(&new);
-        self.write(&new)
+        let new = self.output.more(&slot.call_id, slot.output.as_deref().unwrap_or_default());
+        self.output_text(&new)
+    }
+
+    fn output_text(&mut self, text: &str) -> anyhow::Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.open_line = !text.ends_with('\n');
+        self.write(&self.dim(text))
     }
 
     fn close_line(&mut self) -> anyhow::Result<()> {

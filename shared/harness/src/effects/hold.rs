@@ -72,7 +72,7 @@ impl Invocation {
         nothing_held(self.session())?;
         // Held from the begin on: a saying that came between would wait for the line, and the closure's end for the saying.
         let mut number = self.next_number().await;
-        let begin = Begin { by: Some((self.task(), self.id())), conversation: None, documents: options.documents };
+        let begin = Begin { by: Some((self.task(), self.id())), documents: options.documents, ..Begin::default() };
         let hold = HoldId::random();
         let mut guard = Guard::new(self.transport(), self.session(), hold);
         let begun = match self.call(Request::Begin { hold, begin: Box::new(begin.clone()) }).await? {
@@ -87,7 +87,13 @@ impl Invocation {
         let built_in: Arc<dyn ConversationCreated> = Arc::new(self.services().registry.clone());
         let held = Held::new(self.transport(), self.session(), hold, begun, begin.documents);
         let run = held.run(bound, Arc::from([built_in]), async |tx| change(tx, &record).await);
-        let ((result, next), writes) = run.await.map_err(|error| error.or(&mut guard, Fault::Ended))?;
+        let ((result, next), writes) = run.await.map_err(|error| {
+            // The line may learn only in a moment that the invocation is lost: nothing that the code makes of it may be said.
+            if matches!(error, Ended::Gone) {
+                self.cancel().cancel();
+            }
+            error.or(&mut guard, Fault::Ended)
+        })?;
         if next == NextState::Stale {
             return Err(Fault::Stale.into());
         }
@@ -139,7 +145,7 @@ where
 {
     nothing_held(session)?;
     let HostCommit { conversation, documents, setups } = options;
-    let begin = Begin { by: None, conversation, documents: documents.clone() };
+    let begin = Begin { conversation, documents: documents.clone(), ..Begin::default() };
     let hold = HoldId::random();
     let mut guard = Guard::new(transport, session, hold);
     let call = |request| super::invocation::repeated(&**transport, session, request);
@@ -175,13 +181,13 @@ fn refused(answer: Answer) -> HoldError {
 }
 
 /// Refuses a commit inside of a closure on the same session: it would wait for the line that the closure holds.
-fn nothing_held(session: SessionId) -> Result<(), CommitError> {
+pub(crate) fn nothing_held(session: SessionId) -> Result<(), CommitError> {
     let held = HOLDING.try_with(|held| *held == session).unwrap_or(false);
     if held { Err(CommitError::Nested) } else { Ok(()) }
 }
 
 /// What ended a closure.
-enum Ended<E> {
+pub(crate) enum Ended<E> {
     /// It said so itself, or its transaction did.
     Said(E),
     /// The line does not wait any more.
@@ -189,7 +195,7 @@ enum Ended<E> {
 }
 
 impl<E> Ended<E> {
-    fn or<G>(self, guard: &mut Guard, gone: G) -> E
+    pub(crate) fn or<G>(self, guard: &mut Guard, gone: G) -> E
     where
         E: From<G>,
     {
@@ -205,20 +211,20 @@ impl<E> Ended<E> {
 }
 
 /// A held line.
-struct Held {
+pub(crate) struct Held {
     session: SessionId,
     store: Arc<RemoteStore>,
     begun: Begun,
 }
 
 impl Held {
-    fn new(transport: &Arc<dyn Transport>, session: SessionId, hold: HoldId, begun: Begun, named: Vec<DocumentAddress>) -> Self {
+    pub(crate) fn new(transport: &Arc<dyn Transport>, session: SessionId, hold: HoldId, begun: Begun, named: Vec<DocumentAddress>) -> Self {
         let store = Arc::new(RemoteStore::new(Arc::clone(transport), session, hold, &begun, named));
         Self { session, store, begun }
     }
 
     /// Runs the closure in a session of its own, over the state that the hold shows. Gives what it wrote instead of storing it.
-    async fn run<R, E, F>(self, bound: Bound, on_create: Setups, change: F) -> Result<(R, Written), Ended<E>>
+    pub(crate) async fn run<R, E, F>(self, bound: Bound, on_create: Setups, change: F) -> Result<(R, Written), Ended<E>>
     where
         F: AsyncFnOnce(&Tx) -> Result<R, E>,
         E: From<CommitError>,
@@ -239,19 +245,19 @@ impl Held {
 }
 
 /// Gives a hold back when its closure ends without a finish: on an error, and when its future is dropped.
-struct Guard {
+pub(crate) struct Guard {
     transport: Arc<dyn Transport>,
     session: SessionId,
     hold: Option<HoldId>,
 }
 
 impl Guard {
-    fn new(transport: &Arc<dyn Transport>, session: SessionId, hold: HoldId) -> Self {
+    pub(crate) fn new(transport: &Arc<dyn Transport>, session: SessionId, hold: HoldId) -> Self {
         Self { transport: Arc::clone(transport), session, hold: Some(hold) }
     }
 
     /// The hold is over already.
-    const fn disarm(&mut self) {
+    pub(crate) const fn disarm(&mut self) {
         self.hold = None;
     }
 }

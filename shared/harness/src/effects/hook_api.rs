@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use picofleet_session::{
     ConversationId, DocToken, DocValue, DocumentAddress, EntryId, FamilyToken, Millis, Rewindable, RewindablePolicy, Scope, StoredValue,
-    TaskId,
+    TaskId, Watch,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -122,6 +122,29 @@ impl HookApi {
         let address = family.address(conversation, key);
         let stored: Option<StoredValue> = self.invocation.read(Read::DocumentAsOf { address, conversation, at }).await?;
         stored.map(|stored| family.read_stored(conversation, key, stored)).transpose().map_err(|error| Fault::failed(&error))
+    }
+
+    /// Watches a token's document: the committed value, and every later one as a frame (section 9.2). `None` where there is none. It stays
+    /// with this incarnation, and ends as `stopped` when the invocation is over. Where the session gets another owner it goes on with one
+    /// root replacement.
+    ///
+    /// # Errors
+    /// As [`HookApi::snapshot`]; [`Fault::Failed`] also where the invocation has too many watches.
+    pub async fn watch_doc<T: DocValue, S: Scope>(&self, token: &DocToken<T, S>, at: S::At) -> Result<Option<Watch<T>>, Fault> {
+        self.invocation.watch_doc(token.reader(at)).await
+    }
+
+    /// [`HookApi::watch_doc`] of a member of a family.
+    ///
+    /// # Errors
+    /// As [`HookApi::watch_doc`].
+    pub async fn watch_doc_in<T: DocValue, I, S: Scope>(
+        &self,
+        family: &FamilyToken<T, I, S>,
+        at: S::At,
+        key: &str,
+    ) -> Result<Option<Watch<T>>, Fault> {
+        self.invocation.watch_doc(family.reader(at, key)).await
     }
 
     async fn stored(&self, address: DocumentAddress) -> Result<Option<StoredValue>, Fault> {

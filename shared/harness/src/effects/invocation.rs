@@ -166,6 +166,11 @@ impl Invocation {
         &self.cancel
     }
 
+    /// Fires when nothing of the invocation counts any more.
+    pub(super) const fn over(&self) -> &CancellationToken {
+        &self.over
+    }
+
     /// What was registered when the phase began.
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(self.phase().registry.get_or_insert_with(|| self.services.registry.snapshot()))
@@ -181,6 +186,8 @@ impl Invocation {
         let kept = self.phase().next.take();
         match kept {
             Some(next) => Ok(next),
+            // It returned because it was told to, not because it was done: a worker that stops faults no task.
+            None if self.cancel.is_cancelled() => Err(Fault::Ended),
             None => self.phase_end(None).await,
         }
     }
@@ -313,6 +320,19 @@ impl Invocation {
         .await
     }
 
+    /// Aborts a conversation's foreground work and waits until it is over, without a slot: what stops may need one. Unlike the other waits
+    /// it goes on while the invocation itself is told to stop.
+    pub(crate) async fn abort(&self, conversation: ConversationId) -> Result<(), Fault> {
+        let abort = async {
+            let marked: Option<Vec<TaskId>> = self.host(HostCall::Abort { conversation, background: false }).await?;
+            let Some(tasks) = marked else { return Ok(()) };
+            let wait = HostCall::WaitAborted { conversation, tasks, timeout_ms: WAIT_MS };
+            while !self.host::<bool>(wait.clone()).await? {}
+            Ok(())
+        };
+        self.slot.idle(abort).await
+    }
+
     /// Sleeps until a time, without a slot.
     pub(crate) async fn sleep(&self, until: Millis) -> Result<(), Fault> {
         /// A manual clock is looked at again now and then; the system's clock may have been set.
@@ -341,26 +361,29 @@ impl Invocation {
     /// Sends a message until it is answered; sayings have numbers, so that a repetition is safe. An outage ends no invocation: who may run
     /// on for how long without an answered beat is the worker's to say, by the cancellation (`protocol.md` 4).
     pub(super) async fn call(&self, request: Request) -> Result<Answer, Fault> {
-        let repeated = async {
-            let started = Instant::now();
-            loop {
-                match repeated(&*self.transport, self.session, request.clone()).await {
-                    Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. })
-                        if !self.cancel.is_cancelled() && started.elapsed() < REQUEST => {}
-                    answer => return answer,
-                }
-                tokio::time::sleep(OUTAGE_PAUSE).await;
-            }
-        };
         let answer = tokio::select! {
             biased;
             () = self.over.cancelled() => return Err(Fault::Ended),
-            answer = repeated => answer,
+            answer = self.sent(request) => answer,
         };
         match answer {
-            Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. }) => Err(Fault::Ended),
+            Ok(Answer::Refused(Refusal::AskAgain))
+            | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. } | CallError::Quarantined(_)) => Err(Fault::Ended),
             Ok(answer) => Ok(answer),
             Err(error) => Err(Fault::failed(&error)),
+        }
+    }
+
+    /// Sends a message until it is answered or the outage has lasted too long; what came of it last.
+    pub(super) async fn sent(&self, request: Request) -> Result<Answer, CallError> {
+        let started = Instant::now();
+        loop {
+            match repeated(&*self.transport, self.session, request.clone()).await {
+                Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. })
+                    if !self.cancel.is_cancelled() && started.elapsed() < REQUEST => {}
+                answer => return answer,
+            }
+            tokio::time::sleep(OUTAGE_PAUSE).await;
         }
     }
 

@@ -1,6 +1,7 @@
 //! The phases of a tool task (section 8.4).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -165,23 +166,38 @@ async fn show<R>(run: &PhaseRun, shown: &Shown, execution: impl Future<Output = 
         tokio::select! {
             biased;
             result = &mut execution => return Ok(result),
-            () = changed => {
-                let (ops, size) = written.changes(shown);
-                if ops.is_empty() {
-                    shown.committed(written.reports);
-                } else {
-                    if run.invocation.progress(&Decision::Progress { ops }, std::mem::take(&mut whole)).await? {
-                        shown.committed(written.reports);
-                    } else {
-                        // The slot has another text: the next commit brings the whole.
-                        written = Written::default();
-                        whole = true;
-                        shown.changed.notify_one();
-                    }
-                    next = Instant::now() + PROGRESS_PAUSE.max(Duration::from_secs_f64(size as f64 / PROGRESS_RATE));
-                }
-            }
+            () = changed => {}
         }
+        let (ops, size) = written.changes(shown);
+        if ops.is_empty() {
+            shown.committed(written.reports);
+            continue;
+        }
+        let decision = Decision::Progress { ops };
+        let progress = run.invocation.progress(&decision, std::mem::take(&mut whole));
+        let (kept, result) = beside(progress, execution.as_mut()).await;
+        if kept? {
+            shown.committed(written.reports);
+        } else {
+            // The slot has another text: the next commit brings the whole.
+            written = Written::default();
+            whole = true;
+            shown.changed.notify_one();
+        }
+        if let Some(result) = result {
+            return Ok(result);
+        }
+        next = Instant::now() + PROGRESS_PAUSE.max(Duration::from_secs_f64(size as f64 / PROGRESS_RATE));
+    }
+}
+
+/// Awaits `first`, and goes on with `other` meanwhile: in a queue that both wait in, `other` may be the one whose turn it is.
+async fn beside<T, R>(first: impl Future<Output = T>, mut other: Pin<&mut impl Future<Output = R>>) -> (T, Option<R>) {
+    tokio::pin!(first);
+    tokio::select! {
+        biased;
+        done = &mut first => (done, None),
+        result = &mut other => (first.await, Some(result)),
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct Caller {
 /// What came back of a call.
 enum Sent {
     Answer(Answer),
+    /// The session is quarantined.
+    Quarantined,
     /// None of the attempts arrived.
     Unavailable(String),
     /// One of the attempts may have arrived.
@@ -51,6 +53,7 @@ impl Caller {
     pub(super) async fn read<T: DeserializeOwned>(&self, read: Read) -> Result<T, HostError> {
         match self.send(Request::Read(read)).await {
             Sent::Answer(answer) => Ok(value(answer)?),
+            Sent::Quarantined => Err(HostError::Quarantined(self.session)),
             Sent::Unavailable(why) | Sent::Unknown(why) => Err(HostError::Unavailable(why)),
         }
     }
@@ -59,6 +62,7 @@ impl Caller {
     pub(super) async fn ask<T: DeserializeOwned>(&self, call: HostCall) -> Result<T, HostError> {
         match self.send(Request::Host(Box::new(call))).await {
             Sent::Answer(answer) => Ok(value(answer)?),
+            Sent::Quarantined => Err(HostError::Quarantined(self.session)),
             Sent::Unavailable(why) | Sent::Unknown(why) => Err(HostError::Unavailable(why)),
         }
     }
@@ -77,8 +81,14 @@ impl Caller {
     }
 
     async fn done(&self, call: HostCall) -> Result<Answer, HostError> {
-        match self.send(Request::Host(Box::new(call))).await {
+        self.request(Request::Host(Box::new(call))).await
+    }
+
+    /// The answer to a message that may be sent again.
+    pub(super) async fn request(&self, request: Request) -> Result<Answer, HostError> {
+        match self.send(request).await {
             Sent::Answer(answer) => Ok(answer),
+            Sent::Quarantined => Err(HostError::Quarantined(self.session)),
             Sent::Unavailable(why) => Err(HostError::Unavailable(why)),
             Sent::Unknown(why) => Err(HostError::OutcomeUnknown(why)),
         }
@@ -96,6 +106,7 @@ impl Caller {
                     why
                 }
                 Ok(answer) => return Sent::Answer(answer),
+                Err(CallError::Quarantined(_)) => return Sent::Quarantined,
                 Err(CallError::Encoding { why, .. }) => return Sent::Answer(Answer::Failed(HostFailure::Invalid(why))),
                 Err(error @ (CallError::Unavailable { .. } | CallError::Beat { .. })) => error.to_string(),
                 Err(error @ CallError::NoAnswer(_)) => {
@@ -114,7 +125,7 @@ impl Caller {
 }
 
 /// An answer that holds no value.
-enum Unanswered {
+pub(super) enum Unanswered {
     Failure(HostFailure),
     Error(HostError),
 }
@@ -128,7 +139,8 @@ impl From<Unanswered> for HostError {
     }
 }
 
-fn value<T: DeserializeOwned>(answer: Answer) -> Result<T, Unanswered> {
+/// The value of an answer.
+pub(super) fn value<T: DeserializeOwned>(answer: Answer) -> Result<T, Unanswered> {
     let value = match answer {
         Answer::Value(value) => value,
         Answer::Done => Json::null(),

@@ -2,11 +2,11 @@
 
 use picofleet_session::message::Message;
 use picofleet_session::storage::Cursor;
-use picofleet_session::{ContextView, ConversationId, ConversationRecord, EntryId, EntryRecord, Json, SubmissionRecord};
+use picofleet_session::{ContextView, ConversationId, ConversationRecord, EntryId, EntryRecord, Json, SubmissionRecord, TaskId};
 use serde::de::DeserializeOwned;
 
 use super::call::once;
-use super::{ConversationOptions, Harness, HostError, Submission, SubmitError};
+use super::{ConversationOptions, Harness, HostError, Submission, SubmitError, WAIT};
 use crate::inbox::{INBOX, InboxState};
 use crate::live::{LIVE, LiveState};
 use crate::submission::SubmissionDraft;
@@ -96,12 +96,18 @@ impl Conversation {
         Ok(Submission::new(self.harness.clone(), record.id))
     }
 
-    /// Withdraws its queued inputs and marks its work; with `background` also work that runs on its own.
+    /// Withdraws its queued inputs, marks its work, and waits until that is over and the conversation is idle; with `background` also work
+    /// that runs on its own. Dropping the future ends only the wait.
     ///
     /// # Errors
-    /// [`HostError::Unavailable`], [`HostError::OutcomeUnknown`].
+    /// [`HostError::NotFound`]; [`HostError::Unavailable`], [`HostError::OutcomeUnknown`].
     pub async fn abort(&self, background: bool) -> Result<(), HostError> {
-        self.harness.caller.write(HostCall::Abort { conversation: self.id, background }).await
+        let caller = &self.harness.caller;
+        let marked: Option<Vec<TaskId>> = caller.write(HostCall::Abort { conversation: self.id, background }).await?;
+        let Some(tasks) = marked else { return Ok(()) };
+        let wait = HostCall::WaitAborted { conversation: self.id, tasks, timeout_ms: WAIT };
+        while !caller.ask(wait.clone()).await? {}
+        Ok(())
     }
 
     /// What it spent itself (section 8.6).

@@ -1,6 +1,6 @@
 //! Errors by what the caller can do.
 
-use picofleet_session::ConversationId;
+use picofleet_session::{ConversationId, SessionId};
 
 use crate::config::InvalidConfig;
 use crate::wire::HostFailure;
@@ -28,6 +28,10 @@ pub enum HostError {
     /// Nobody has the session, or it is closing. Nothing was written; call again later.
     #[error("the session is not available: {0}")]
     Unavailable(String),
+    /// The session is quarantined: opening it failed too often. Nothing was written; [`crate::host::Harness::inspect`] shows what it has, and
+    /// [`crate::host::Harness::retry_session`] lets it be opened again.
+    #[error("session {0} is quarantined (session_quarantined); look at it with inspect, and retry it once its cause is gone")]
+    Quarantined(SessionId),
     /// No answer came and none can be had now: whether the call was done can't be told. Look, or call again with the same key.
     #[error("whether the call was done can't be told: {0}")]
     OutcomeUnknown(String),

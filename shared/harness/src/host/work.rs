@@ -33,12 +33,26 @@ impl Harness {
         Ok(())
     }
 
-    /// The live work at one point on the line. It runs no code and enables no scheduling.
+    /// The live work at one point on the line. It runs no code and enables no scheduling. Of a quarantined session, which is not opened, it
+    /// shows what is stored.
     ///
     /// # Errors
     /// [`HostError::Unavailable`].
     pub async fn inspect(&self) -> Result<Inspection, HostError> {
         self.caller.ask(HostCall::Inspect).await
+    }
+
+    /// Lets a quarantined session be opened again; the next call does. `false` where it is not quarantined.
+    ///
+    /// # Errors
+    /// [`HostError::Unavailable`], [`HostError::OutcomeUnknown`].
+    pub async fn retry_session(&self) -> Result<bool, HostError> {
+        let word: String = self.caller.write(HostCall::RetrySession).await?;
+        match word.as_str() {
+            "retried" => Ok(true),
+            "not_quarantined" => Ok(false),
+            _ => Err(HostError::Answer(format!("{word:?} to a retry of a session"))),
+        }
     }
 
     /// Enables scheduling; a second time changes nothing.

@@ -2,15 +2,20 @@
 //! answered from the state that the transaction stands on; its end replays what it wrote.
 
 mod land;
+mod make;
 mod read;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use picofleet_session::storage::Head;
-use picofleet_session::{Bound, CommitError, ConversationId, InvocationId, Json, Point, TaskId, TaskRecord, Tx};
+use picofleet_session::storage::{Head, StorageError};
+use picofleet_session::{
+    Bound, CommitError, ConversationId, DocumentAddress, InvocationId, Json, Point, StoredDocument, TaskId, TaskRecord, Tx,
+};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::make::{Made, Shown};
+use super::host::keyed::failure;
 use super::say::Rollback;
 use super::{Held, LineError, SessionLine, refused};
 use crate::wire::{Answer, Begin, Begun, Finish, HoldId, Refusal, Written};
@@ -25,6 +30,8 @@ pub(super) struct Hold {
     done: watch::Receiver<Option<Answer>>,
     taking: Mutex<Taking>,
     release: CancellationToken,
+    /// The documents of the conversation that the commit makes.
+    shown: OnceLock<Shown>,
 }
 
 /// Whether the end of the closure was taken.
@@ -142,7 +149,8 @@ impl SessionLine {
         let (done_in, done) = watch::channel(None);
         let (take, ending) = oneshot::channel();
         let release = CancellationToken::new();
-        let hold = Hold { by: begin.by, begun, done, taking: Mutex::new(Taking::Open(take)), release: release.clone() };
+        let taking = Mutex::new(Taking::Open(take));
+        let hold = Hold { by: begin.by, begun, done, taking, release: release.clone(), shown: OnceLock::new() };
         let hold = Arc::new(hold);
         state.holds.insert(id, Arc::clone(&hold));
         drop(state);
@@ -153,11 +161,17 @@ impl SessionLine {
     }
 
     async fn run_hold(&self, id: HoldId, begin: Begin, mut ends: Ends, done: watch::Sender<Option<Answer>>) {
-        let by = begin.by;
+        let (by, makes) = (begin.by, begin.by.is_none() && begin.make.is_some());
         let forget = Forget { line: self.clone(), id };
         let result = self.hold(id, begin, &mut ends).await;
         let begun = ends.begun.borrow().is_some();
-        let answer = self.conclude_hold(by, result, begun).await;
+        let answer = match result {
+            // By what the host can do about it, as the same call without a closure says it.
+            Err(Lost::Rollback(Rollback::Failed(error))) if makes => {
+                failure(LineError::Commit(error)).map_or_else(|error| refused(&error), Answer::Failed)
+            }
+            result => self.conclude_hold(by, result, begun).await,
+        };
         if !begun {
             ends.begun.send_replace(Some(answer.clone()));
         }
@@ -179,19 +193,39 @@ impl SessionLine {
                         None
                     }
                 };
-                let begun = self.begun(tx, &begin, by.as_ref().map(|(record, _)| record.clone())).await?;
+                let made = match begin.make.as_deref().filter(|_| by.is_none()) {
+                    Some(call) => Some(self.make(tx, call.clone()).await?),
+                    None => None,
+                };
+                if let (Some(_), Some(hold)) = (&made, self.find_hold(id)) {
+                    hold.shown.get_or_init(|| tx.staged_documents().into());
+                }
+                let begun = self.begun(tx, &begin, by.as_ref().map(|(record, _)| record.clone()), made.as_ref()).await?;
                 ends.begun.send_replace(Some(Answer::Begun(Box::new(begun))));
                 let ending = tokio::select! {
                     biased;
                     ending = &mut ends.ending => ending.map_err(|_| Lost::Released)?,
                     () = ends.release.cancelled() => return Err(Lost::Released),
-                    () = tokio::time::sleep(self.inner.options.hold) => return Err(Lost::Expired),
+                    () = tokio::time::sleep(self.inner.options.hold) => {
+                        // Before the line is free: nothing more is taken from the invocation, and the next reservation counts a restart,
+                        // so that closures which are always too long park their task.
+                        if let Some((task, _)) = begin.by {
+                            let mut state = self.state();
+                            state.held.remove(&task);
+                            state.lost.insert(task);
+                        }
+                        return Err(Lost::Expired);
+                    }
                 };
                 // What a task says is looked at where it arrives.
                 if by.is_none() {
                     self.unsealed()?;
                 }
-                self.land(tx, id, by, ending).await
+                let landed = self.land(tx, id, by, ending).await?;
+                if let Some(made) = made {
+                    self.finish_made(tx, made).await?;
+                }
+                Ok(landed)
             })
             .await
     }
@@ -205,13 +239,14 @@ impl SessionLine {
         Ok((record, held))
     }
 
-    async fn begun(&self, tx: &Tx, begin: &Begin, task: Option<TaskRecord>) -> Result<Begun, CommitError> {
+    async fn begun(&self, tx: &Tx, begin: &Begin, task: Option<TaskRecord>, made: Option<&Made>) -> Result<Begun, CommitError> {
         let store = self.session().store();
         let head = store.head().await.map_err(picofleet_session::TxError::from)?;
         let conversation: Option<ConversationId> = task.as_ref().map(|task| task.conversation_id).or(begin.conversation);
-        let conversation = match conversation {
-            Some(id) => tx.conversation(id).await?,
-            None => None,
+        let conversation = match (made, conversation) {
+            (Some(made), _) => Some(made.record.clone()),
+            (None, Some(id)) => tx.conversation(id).await?,
+            (None, None) => None,
         };
         let mut documents = Vec::with_capacity(begin.documents.len());
         for address in &begin.documents {
@@ -264,6 +299,14 @@ impl Hold {
             }
         }
         answered(&self.done).await
+    }
+
+    /// The document at an address, where the open commit makes it.
+    async fn shown(&self, line: &SessionLine, address: &DocumentAddress) -> Result<Option<StoredDocument>, StorageError> {
+        match self.shown.get() {
+            Some(shown) => shown.find(line, address).await,
+            None => Ok(None),
+        }
     }
 
     /// Whether reads are answered: it has the line and the closure has not ended.

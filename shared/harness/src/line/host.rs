@@ -1,7 +1,7 @@
 //! Calls of a host and reads of committed state (section 2.2).
 
-mod conversations;
-mod keyed;
+pub(super) mod conversations;
+pub(super) mod keyed;
 mod reads;
 
 use std::time::Duration;
@@ -43,10 +43,16 @@ impl SessionLine {
             HostCall::WaitSubmission { submission, timeout_ms } => Box::pin(self.wait_submission(submission, of(timeout_ms))),
             HostCall::WaitTask { task, timeout_ms } => Box::pin(self.wait_task(task, of(timeout_ms))),
             HostCall::WaitIdle { conversation, timeout_ms } => Box::pin(self.wait_idle(conversation, of(timeout_ms))),
+            HostCall::WaitStopped { task, timeout_ms } => Box::pin(self.wait_stopped(task, of(timeout_ms))),
+            HostCall::WaitAborted { conversation, tasks, timeout_ms } => {
+                Box::pin(async move { self.wait_aborted(conversation, &tasks, of(timeout_ms)).await })
+            }
             HostCall::AbortTask { task } => Box::pin(self.abort_task(task)),
             HostCall::Abort { conversation, background } => Box::pin(self.abort(conversation, background)),
             HostCall::RetryTask { task } => Box::pin(self.retry_task(task)),
             HostCall::Inspect => Box::pin(self.inspected()),
+            // A session that has a line is not quarantined.
+            HostCall::RetrySession => return Ok(Answer::Value(Json::from("not_quarantined"))),
             HostCall::Resume => {
                 let closed = || Answer::Failed(HostFailure::Unavailable("the session is closing".to_owned()));
                 return Ok(if self.resume() { Answer::Done } else { closed() });

@@ -9,6 +9,7 @@ use super::{LineReport, chain};
 use crate::guard::Guards;
 use crate::registry::{AppSetups, Registry};
 use crate::setup::{BuiltInSetup, ToolCatalogue};
+use crate::wire::Route;
 
 /// What an opening takes the invocations of an earlier owner for (`design.md` 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -20,11 +21,21 @@ pub enum Invocations {
     Live,
 }
 
+/// Which workers are alive, as far as the owner of the line knows (`design.md` 7). For presentation only: it decides nothing.
+pub trait Workers: Send + Sync + 'static {
+    /// Whether one takes tasks of a route.
+    fn take(&self, route: &Route) -> bool;
+}
+
 /// How a line works.
 #[derive(Clone)]
 pub struct LineOptions {
     /// How long a closure that runs elsewhere may hold the line (`design.md` 1).
     pub hold: Duration,
+    /// The longest that one call waits on the line; who waits longer asks again.
+    pub wait: Duration,
+    /// Who is alive to take tasks; without it nobody is asked.
+    pub workers: Option<Arc<dyn Workers>>,
     /// Which tools a new conversation offers.
     pub catalogue: Arc<dyn ToolCatalogue>,
     /// Setups of new conversations behind the built-in one.
@@ -41,6 +52,8 @@ impl Default for LineOptions {
     fn default() -> Self {
         Self {
             hold: Duration::from_millis(500),
+            wait: Duration::from_secs(60),
+            workers: None,
             catalogue: Arc::new(()),
             setups: Vec::new(),
             invocations: Invocations::Ended,

@@ -10,18 +10,15 @@ use tokio::time::Instant;
 use super::host::{json, not_found};
 use super::{LineError, SessionLine};
 use crate::step::Mode;
-use crate::wire::{Answer, HostFailure};
-
-/// The longest that one call waits; a caller asks again.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
+use crate::wire::Answer;
 
 /// One look: whether the wait is over, and what was found.
-type Look<'a, T> = BoxFuture<'a, Result<(bool, T), LineError>>;
+pub(super) type Look<'a, T> = BoxFuture<'a, Result<(bool, T), LineError>>;
 
 impl SessionLine {
     /// Looks after every commit until `look` finds something or the time is over; what it found last.
-    async fn until<'a, T>(&'a self, timeout: Duration, look: impl Fn() -> Look<'a, T> + Send) -> Result<(bool, T), LineError> {
-        let deadline = Instant::now() + timeout.min(WAIT_MAX);
+    pub(super) async fn until<'a, T>(&'a self, timeout: Duration, look: impl Fn() -> Look<'a, T> + Send) -> Result<(bool, T), LineError> {
+        let deadline = Instant::now() + timeout.min(self.inner.options.wait);
         let changed = self.changed();
         loop {
             let notified = changed.notified();
@@ -79,21 +76,45 @@ impl SessionLine {
         Ok(conversation.map_or_else(|| state.tree.foreground(), |id| state.tree.foreground_of(id)).is_empty())
     }
 
-    /// Waits until the run invocation of a marked task has joined: it ended, or its lease is over.
+    /// Waits until the run invocation of a marked task has joined: it ended, or its lease is over. `stopping` where the time is over
+    /// before: [`SessionLine::wait_stopped`] goes on.
     pub(super) async fn join_run(&self, task: TaskId) -> Result<Answer, LineError> {
+        let joined = self.joins_run(task, self.inner.options.wait).await?;
+        Ok(Answer::Value(Json::from(if joined { "marked" } else { "stopping" })))
+    }
+
+    /// Whether the run invocation of a task has joined within the time.
+    pub(super) async fn wait_stopped(&self, task: TaskId, timeout: Duration) -> Result<Answer, LineError> {
+        Ok(Answer::Value(Json::from(self.joins_run(task, timeout).await?)))
+    }
+
+    async fn joins_run(&self, task: TaskId, timeout: Duration) -> Result<bool, LineError> {
         let joined = || -> Look<'_, ()> {
             let runs = self.state().held.get(&task).is_some_and(|held| held.mode == Mode::Run && !held.expired);
             Box::pin(std::future::ready(Ok((!runs, ()))))
         };
-        let (joined, ()) = self.until(WAIT_MAX, joined).await?;
-        if joined {
-            return Ok(Answer::Value(Json::from("marked")));
-        }
-        Ok(Answer::Failed(HostFailure::Unavailable(format!("task {task} is marked, and its run has not stopped yet"))))
+        Ok(self.until(timeout, joined).await?.0)
     }
 
-    /// Waits until a conversation is idle and the tasks that its abort marked are over.
+    /// Waits until a conversation is idle and the tasks that its abort marked are over. Where the time is over before, the answer names
+    /// these tasks: [`SessionLine::wait_aborted`] goes on.
     pub(super) async fn settle_abort(&self, conversation: ConversationId, marked: &[TaskId]) -> Result<Answer, LineError> {
+        let over = self.aborted(conversation, marked, self.inner.options.wait).await?;
+        Ok(if over { Answer::Done } else { Answer::Value(json(Some(&marked))) })
+    }
+
+    /// Whether a conversation is idle and these tasks of it are over within the time.
+    pub(super) async fn wait_aborted(
+        &self,
+        conversation: ConversationId,
+        tasks: &[TaskId],
+        timeout: Duration,
+    ) -> Result<Answer, LineError> {
+        self.resume();
+        Ok(Answer::Value(Json::from(self.aborted(conversation, tasks, timeout).await?)))
+    }
+
+    async fn aborted(&self, conversation: ConversationId, marked: &[TaskId], timeout: Duration) -> Result<bool, LineError> {
         let marked: Arc<[TaskId]> = marked.into();
         let over = || -> Look<'_, ()> {
             let marked = Arc::clone(&marked);
@@ -103,10 +124,6 @@ impl SessionLine {
                 Ok((idle && marked.iter().all(|task| !state.tree.live.contains_key(task)), ()))
             })
         };
-        let (over, ()) = self.until(WAIT_MAX, over).await?;
-        if over {
-            return Ok(Answer::Done);
-        }
-        Ok(Answer::Failed(HostFailure::Unavailable(format!("the work of conversation {conversation} is marked and has not stopped yet"))))
+        Ok(self.until(timeout, over).await?.0)
     }
 }

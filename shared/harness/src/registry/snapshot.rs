@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
+use serde::{Deserialize, Serialize};
+
 use super::Section;
 use super::setup::ConversationSetup;
 use super::stage::{WrapSection, WrapTool};
@@ -49,7 +51,8 @@ pub struct RegisteredHooks<H: ?Sized> {
 }
 
 /// What a wrapper broke.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum FailureKind {
     /// A tool.
     Tool,
@@ -58,7 +61,7 @@ pub enum FailureKind {
 }
 
 /// A wrapper that failed: what it wraps is absent.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{} {name:?} is absent because a wrapper failed: {error}", match .kind { FailureKind::Tool => "tool", FailureKind::Section => "section" })]
 pub struct RegistryFailure {
     /// What is absent.

@@ -48,12 +48,13 @@ impl BoundConversation {
         Ok(BoundSubmission { invocation: Arc::clone(&self.invocation), id: record.id })
     }
 
-    /// Withdraws queued inputs and stops the foreground work of the conversation.
+    /// Withdraws queued inputs, and stops the foreground work of the conversation and waits until it is over. The worker's slot is free
+    /// meanwhile.
     ///
     /// # Errors
     /// [`Fault::Ended`].
     pub async fn abort(&self) -> Result<(), Fault> {
-        self.invocation.host(HostCall::Abort { conversation: self.id, background: false }).await
+        self.invocation.abort(self.id).await
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use picofleet_session::storage::PAGE_MAX;
 use picofleet_session::{
-    CommitError, ConversationId, ConversationRecord, DocToken, DocValue, Json, Scope, TaskError, TaskId, TaskRecord, Tx,
+    CommitError, ConversationId, ConversationRecord, DocToken, DocValue, Json, Scope, TaskError, TaskId, TaskRecord, Tx, Watch,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -212,6 +212,14 @@ impl ToolApi {
     /// [`ToolError`] once the call is over, and where the token does not fit what is stored.
     pub async fn snapshot<T: DocValue, S: Scope>(&self, token: &DocToken<T, S>, at: S::At) -> Result<Option<T>, ToolError> {
         Ok(self.read()?.snapshot(token, at).await?)
+    }
+
+    /// Watches a token's document until the call is over: as [`HookApi::watch_doc`], which [`ToolApi::read`] has for families too.
+    ///
+    /// # Errors
+    /// As [`ToolApi::snapshot`].
+    pub async fn watch_doc<T: DocValue, S: Scope>(&self, token: &DocToken<T, S>, at: S::At) -> Result<Option<Watch<T>>, ToolError> {
+        Ok(self.read()?.watch_doc(token, at).await?)
     }
 
     /// Reads of committed documents.

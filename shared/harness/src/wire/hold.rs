@@ -7,6 +7,7 @@ use picofleet_session::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::HostCall;
 use crate::task::NextState;
 
 /// The random name of one hold, given by who asks for it: a repeated message finds the same hold.
@@ -32,6 +33,10 @@ pub struct Begin {
     /// The conversation whose record a host wants; a task gets the one of its own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub conversation: Option<ConversationId>,
+    /// The conversation that the commit makes before its closure runs: a [`HostCall::Root`], [`HostCall::CreateConversation`] or
+    /// [`HostCall::Fork`], which may be keyed. Where it is there already the answer is its record, and nothing is held.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub make: Option<Box<HostCall>>,
     /// Documents that the closure will open: their values come with the answer.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub documents: Vec<DocumentAddress>,
@@ -49,7 +54,7 @@ pub struct Begun {
     pub bound_ms: u64,
     /// The running task.
     pub task: Option<TaskRecord>,
-    /// Its conversation, or the one that a host named.
+    /// Its conversation, or the one that a host named or makes.
     pub conversation: Option<ConversationRecord>,
     /// The named documents, in their order.
     pub documents: Vec<Option<StoredDocument>>,

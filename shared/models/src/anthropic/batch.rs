@@ -1,23 +1,21 @@
 //! Deferred answers by message batches: one batch of one request for each. The module above states the mapping.
 
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use picofleet_delta::Json;
 use picofleet_session::Millis;
-use picofleet_session::message::{AssistantMessage, DeferredHandle, StopReason};
+use picofleet_session::message::DeferredHandle;
 use secrecy::SecretString;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::decoder::{AnthropicDecoder, error_text, quote};
 use super::request::{Built, finish};
 use super::usage::Meter;
 use crate::arguments::{Halves, decode};
-use crate::deferred::{LIFETIME_MS, is_id, is_transient, pending, set_duration, without_key};
-use crate::http::{Client, Decoder as _, HttpError, Request, RequestError, StreamEnd};
+use crate::deferred::{Failure, LIFETIME_MS, call, is_id, is_transient, pending, told};
+use crate::http::{Client, Decoder as _, HttpError, Request, StreamEnd};
 use crate::js;
 use crate::model::Model;
-use crate::provider::{CancelDeferredError, StreamEvent, StreamOptions, empty_answer};
+use crate::provider::{CancelDeferredError, StreamEvent, StreamOptions};
 
 const PATH: &str = "/v1/messages/batches";
 
@@ -29,24 +27,6 @@ const POLL_AFTER_MS: u64 = 60_000;
 
 /// The share of the usual price that a batch costs.
 const PRICE_SHARE: f64 = 0.5;
-
-/// What went wrong: a call, or what its answer says.
-enum Failure {
-    Http(HttpError),
-    Text(String),
-}
-
-impl From<HttpError> for Failure {
-    fn from(error: HttpError) -> Self {
-        Self::Http(error)
-    }
-}
-
-impl From<RequestError> for Failure {
-    fn from(error: RequestError) -> Self {
-        Self::Http(HttpError::Request(error))
-    }
-}
 
 /// What is needed to talk about batches.
 #[derive(Clone)]
@@ -66,23 +46,17 @@ enum Progress {
 impl Batches {
     /// Makes a batch; the stream ends with its handle.
     pub(super) fn create(self, built: Built, options: StreamOptions, window_ms: i64) -> BoxStream<'static, StreamEvent> {
-        let later = async move {
-            let started = Instant::now();
-            let made = self.make(&built, &options, window_ms).await;
-            let events = made.map(|handle| pending(&self.model, self.now(), handle));
-            self.told(events, started)
-        };
-        futures::stream::once(later).flat_map(futures::stream::iter).boxed()
+        let own = self.clone();
+        self.told(async move {
+            let handle = own.make(&built, &options, window_ms).await?;
+            Ok(pending(&own.model, own.now(), handle))
+        })
     }
 
     /// Asks for the answer of a batch.
     pub(super) fn fetch(self, handle: DeferredHandle) -> BoxStream<'static, StreamEvent> {
-        let later = async move {
-            let started = Instant::now();
-            let events = self.fetched(&handle).await;
-            self.told(events, started)
-        };
-        futures::stream::once(later).flat_map(futures::stream::iter).boxed()
+        let own = self.clone();
+        self.told(async move { own.fetched(&handle).await })
     }
 
     /// Gives up a batch. It is no error that it is gone or has ended.
@@ -185,12 +159,7 @@ impl Batches {
     }
 
     async fn call(&self, request: Request) -> Result<String, Failure> {
-        let bytes = tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => return Err(Failure::Http(HttpError::Aborted)),
-            bytes = self.client.fetch(&request) => bytes?,
-        };
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        Ok(call(&self.client, &request, &self.cancel).await?)
     }
 
     fn now(&self) -> Millis {
@@ -212,27 +181,13 @@ impl Batches {
         events
     }
 
-    /// The events, or the one of a failure; the last one gets its duration.
-    fn told(&self, events: Result<Vec<StreamEvent>, Failure>, started: Instant) -> Vec<StreamEvent> {
-        let mut events = events.unwrap_or_else(|failure| {
-            let stop_reason = match &failure {
-                Failure::Http(error) => error.stop_reason(),
-                Failure::Text(_) => StopReason::Error,
-            };
-            let error_message = Some(self.text(&failure));
-            vec![StreamEvent::terminal(AssistantMessage { stop_reason, error_message, ..empty_answer(&self.model, self.now()) })]
-        });
-        set_duration(&mut events, started);
-        events
+    /// The events that come of some work, or the one of its failure.
+    fn told(self, work: impl Future<Output = Result<Vec<StreamEvent>, Failure>> + Send + 'static) -> BoxStream<'static, StreamEvent> {
+        told(work, move |failure| failure.event(&self.model, self.now(), self.text(failure)))
     }
 
-    /// What a failure says, without the key.
     fn text(&self, failure: &Failure) -> String {
-        let text = match failure {
-            Failure::Http(error) => error_text(error),
-            Failure::Text(text) => text.clone(),
-        };
-        without_key(text, self.key.as_ref())
+        failure.text(self.key.as_ref(), error_text)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The stream of an answer (`facts/pi-ai.md` 11): events of the server in, events of the answer out. Pure and synchronous.
+//! The stream of an answer: events of the server in, events of the answer out. Pure and synchronous.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Messages as the API takes them (`facts/pi-ai.md` 11).
+//! Messages as the API takes them.
 
 use std::collections::HashSet;
 use std::mem;

@@ -1,4 +1,4 @@
-//! A request as it is sent (`facts/pi-ai.md` 4, 11). Pure: time and credential come in as arguments.
+//! A request as it is sent. Pure: time and credential come in as arguments.
 
 use picofleet_delta::Json;
 use picofleet_session::Millis;

@@ -1,4 +1,4 @@
-//! Tools as the API takes them (`facts/pi-ai.md` 11).
+//! Tools as the API takes them.
 
 use std::cell::Cell;
 
@@ -7,8 +7,8 @@ use picofleet_session::message::ToolDeclaration;
 
 use super::compat::Compat;
 use super::messages::with_member;
-use super::strict::strict_schema;
-use crate::strict::NO_STRICT_TOOLS;
+use super::strict::refuses;
+use crate::strict::{Wish, strict_parameters, wish};
 
 /// Keeps the hidden text that the server adds for tool changes in the cached prefix from the first request on.
 const PLACEHOLDER_NAME: &str = "__pi_deferred_placeholder__";
@@ -63,23 +63,13 @@ impl<'a> Tools<'a> {
 
     /// The strict form of a tool's schema, when the tool asks for it and can have it.
     fn strict(&self, tool: &ToolDeclaration) -> Result<Option<Json>, String> {
-        let sampling = |member: &str| tool.constrained_sampling.as_ref().and_then(|sampling| sampling.get(member)).and_then(Json::as_str);
-        if sampling("type").as_deref() != Some("json_schema") {
+        let prefers = wish(tool) == Some(Wish::Prefer);
+        if prefers && self.relaxed {
             return Ok(None);
         }
-        let required = sampling("strict").as_deref() == Some("require");
-        if !required && self.relaxed {
-            return Ok(None);
-        }
-        let schema = if self.compat.strict_tools { strict_schema(&tool.parameters) } else { Err(NO_STRICT_TOOLS.to_owned()) };
-        match schema {
-            Ok(schema) => {
-                self.preferred_strict.set(self.preferred_strict.get() || !required);
-                Ok(Some(schema))
-            }
-            Err(_) if !required => Ok(None),
-            Err(error) => Err(format!("Tool \"{}\" requires JSON-schema constrained sampling, but {error}.", tool.name)),
-        }
+        let schema = strict_parameters(tool, self.compat.strict_tools, refuses).map_err(|unmet| unmet.to_string())?;
+        self.preferred_strict.set(self.preferred_strict.get() || prefers && schema.is_some());
+        Ok(schema)
     }
 }
 

@@ -74,6 +74,16 @@ fn provider_problems(path: &str, provider: &ProviderConfig, problems: &mut Probl
             problems.add(&format!("{path}.limits.{name}"), "0 lets nothing through; remove it for no limit");
         }
     }
+    let http = &provider.http;
+    for (name, time) in [
+        ("connect_timeout_ms", http.connect_timeout_ms),
+        ("first_byte_timeout_ms", http.first_byte_timeout_ms),
+        ("idle_timeout_ms", http.idle_timeout_ms),
+    ] {
+        if time == Some(0) {
+            problems.add(&format!("{path}.http.{name}"), "0 gives no request the time to be answered; remove it for the usual time");
+        }
+    }
     let mut ids = HashSet::new();
     for (index, model) in provider.models.iter().enumerate() {
         let path = format!("{path}.models.{index}");

@@ -8,16 +8,16 @@ use picofleet_delta::Json;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::breaker::BreakerOptions;
-use crate::http::ClientOptions;
+use crate::http::{ClientOptions, is_credential};
 use crate::limiter::Limits;
-use crate::model::{CostTier, InputKind, Model, ModelCost, PromptCache, Rates, ThinkingLevel};
+use crate::model::{CostTier, Headers, InputKind, Model, ModelCost, PromptCache, Rates, ThinkingLevel};
 use crate::{anthropic, openai_responses, scripted};
 
 /// What a header is shown as when its name says that its value may be a credential.
 const HIDDEN: &str = "[hidden]";
 
-/// What names of such headers have in them.
-const SECRET_WORDS: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
+/// The header that models of a provider without a key remove: it takes none.
+const NO_CREDENTIAL: &str = "authorization";
 
 /// The API that a provider speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -57,7 +57,8 @@ pub struct ProviderConfig {
     /// Where it is: an `http` or `https` URL. Needed unless it is scripted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// The environment variable that has the key.
+    /// The environment variable that has the key. A provider without a key, here, in a file or in a header, is asked without one, as
+    /// servers on one's own machine want it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
     /// The file that has the key; white space around it is no part of it.
@@ -69,8 +70,8 @@ pub struct ProviderConfig {
     pub ca_file: Option<PathBuf>,
     /// Headers of every request. Credentials belong into `api_key_env` or `api_key_file`; values under names that sound like
     /// credentials are not shown.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "hidden_values", default)]
-    pub headers: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Headers::is_empty", serialize_with = "hidden_values", default)]
+    pub headers: Headers<String>,
     /// How the provider departs from the API, for all its models; a table whose members depend on the API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compat: Option<Json>,
@@ -91,12 +92,8 @@ pub struct ProviderConfig {
     pub models: Vec<ModelConfig>,
 }
 
-fn hidden_values<S: Serializer>(headers: &BTreeMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
-    let secret = |name: &str| {
-        let name = name.to_ascii_lowercase();
-        SECRET_WORDS.iter().any(|word| name.contains(word))
-    };
-    serializer.collect_map(headers.iter().map(|(name, value)| (name, if secret(name) { HIDDEN } else { value })))
+fn hidden_values<S: Serializer>(headers: &Headers<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(headers.iter().map(|(name, value)| (name, if is_credential(name) { HIDDEN } else { value })))
 }
 
 /// How a provider is connected to. What is absent is as [`ClientOptions`] has it.
@@ -228,8 +225,16 @@ impl ProviderConfig {
         self.models.iter().map(|model| self.model(id, model)).collect()
     }
 
+    /// A provider that is configured to have no credential gets none, and is not refused for it.
+    fn model_headers(&self) -> Option<Headers> {
+        let own = self.headers.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+        let keyed = self.api_key_env.is_some() || self.api_key_file.is_some() || self.headers.iter().any(|(name, _)| is_credential(name));
+        let none = (!keyed && self.api != Api::Scripted).then(|| (NO_CREDENTIAL.to_owned(), None));
+        let headers: Headers = own.chain(none).collect();
+        (!headers.is_empty()).then_some(headers)
+    }
+
     fn model(&self, provider: &str, model: &ModelConfig) -> Model {
-        let headers = self.headers.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect();
         Model {
             id: model.id.clone(),
             name: model.name.clone().unwrap_or_else(|| model.id.clone()),
@@ -242,7 +247,7 @@ impl ProviderConfig {
             cost: model.cost.model_cost(),
             context_window: model.context_window,
             max_tokens: model.max_tokens,
-            headers: (!self.headers.is_empty()).then_some(headers),
+            headers: self.model_headers(),
             thinking_level_map: model.thinking_levels.as_ref().map(level_map),
             prompt_cache: model.prompt_cache,
             sampling_params: model.sampling_params.clone(),

@@ -140,6 +140,10 @@ fn what_does_not_hold_together_is_told_with_its_place() {
             "[providers.a]\napi = \"scripted\"\nlimits = { concurrency = 0 }",
             "providers.a.limits.concurrency: 0 lets nothing through; remove it for no limit",
         ),
+        (
+            "[providers.a]\napi = \"scripted\"\nhttp = { first_byte_timeout_ms = 0 }",
+            "providers.a.http.first_byte_timeout_ms: 0 gives no request the time to be answered; remove it for the usual time",
+        ),
         ("[providers.\"a/b\"]\napi = \"scripted\"", "providers.a/b: the id of a provider is not empty and has no slash; rename it"),
         (
             "[providers.a]\napi = \"scripted\"\nmodels = [{ id = \"m\", context_window = 0, max_tokens = 1 }]",

@@ -15,7 +15,7 @@ use crate::sse::TooLarge;
 /// What node says when the other side ends a connection.
 const CLOSED: &str = "other side closed (UND_ERR_SOCKET)";
 
-/// Why there is no answer or no end of it. The text is what pi-ai says where `facts/pi-ai.md` has it; otherwise it is one that
+/// Why there is no answer or no end of it. The text is what pi-ai says where it says something; otherwise it is one that
 /// [`crate::classify`] takes for a transient error when it is one.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HttpError {

@@ -49,7 +49,7 @@ impl Client {
             return Err(HttpError::Status(self.refusal(response, request).await));
         }
         if let Some(encoding) = encoding(response.headers()) {
-            return Err(HttpError::Encoded { encoding });
+            return Err(HttpError::Encoded { encoding: request.redact(&encoding) });
         }
         let most = self.options.limits.body;
         let mut bytes = self.body(response);

@@ -1,30 +1,23 @@
 //! A request before it is sent.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use picofleet_delta::Json;
 use reqwest::Url;
-use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::model::Model;
+use super::credential::{Credentials, is_credential};
+use crate::model::{Headers, Model};
 use crate::provider::StreamOptions;
 
 /// Longest delay that a server may ask for when the caller sets none, in milliseconds.
 const RETRY_DELAY_MAX_MS: u64 = 60_000;
 
-/// Headers whose values are credentials.
-const SECRET_HEADERS: [&str; 6] = ["authorization", "x-api-key", "api-key", "cf-aig-authorization", "cookie", "proxy-authorization"];
-
-/// Shortest credential that is looked for in errors; shorter ones are in many words.
-const REDACTED_MIN: usize = 6;
-
 /// A request cannot be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RequestError {
-    /// There is no credential for the provider.
+    /// There is no credential for the provider, and the model does not say that it takes none.
     #[error("No API key for provider: {provider}")]
     NoKey {
         /// The provider.
@@ -56,7 +49,7 @@ pub struct Request {
     pub(super) max_retries: u32,
     /// `None` when there is no bound.
     pub(super) max_retry_delay: Option<Duration>,
-    secrets: Vec<SecretString>,
+    credentials: Credentials,
 }
 
 impl Request {
@@ -67,7 +60,7 @@ impl Request {
     /// The base URL is none.
     pub fn post(model: &Model, path: &str, body: &Json) -> Result<Self, RequestError> {
         let text = format!("{}{path}", model.base_url.trim_end_matches('/'));
-        let url = Url::parse(&text).map_err(|error| RequestError::Url { url: model.base_url.clone(), reason: error.to_string() })?;
+        let url = Url::parse(&text).map_err(|error| RequestError::Url { url: without_user(&model.base_url), reason: error.to_string() })?;
         let usual = [("content-type", "application/json"), ("accept", "application/json"), ("accept-encoding", "identity")];
         let headers = usual.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         Ok(Self {
@@ -77,11 +70,11 @@ impl Request {
             first_byte_timeout: None,
             max_retries: 0,
             max_retry_delay: Some(Duration::from_millis(RETRY_DELAY_MAX_MS)),
-            secrets: Vec::new(),
+            credentials: Credentials::default(),
         })
     }
 
-    /// Sets a header.
+    /// Sets a header. Where its name says that it holds a credential, its value is sent as sensitive and taken out of texts from outside.
     ///
     /// # Errors
     ///
@@ -90,10 +83,9 @@ impl Request {
         let bad = || RequestError::Header { name: name.to_owned() };
         let key = HeaderName::try_from(name).map_err(|_| bad())?;
         let mut header = HeaderValue::from_str(value).map_err(|_| bad())?;
-        if SECRET_HEADERS.contains(&key.as_str()) {
+        if is_credential(key.as_str()) {
             header.set_sensitive(true);
-            // A scheme such as `Bearer` is no part of the credential.
-            self.secrets.push(value.rsplit(' ').next().unwrap_or_default().into());
+            self.credentials.add(value);
         }
         self.headers.insert(key, header);
         Ok(self)
@@ -115,8 +107,8 @@ impl Request {
         Ok(self)
     }
 
-    fn with_headers(mut self, headers: &BTreeMap<String, Option<String>>) -> Result<Self, RequestError> {
-        for (name, value) in headers {
+    fn with_headers(mut self, headers: &Headers) -> Result<Self, RequestError> {
+        for (name, value) in headers.iter() {
             self = match value {
                 Some(value) => self.header(name, value)?,
                 None => {
@@ -128,13 +120,17 @@ impl Request {
         Ok(self)
     }
 
-    /// Checks that a credential goes out: one of the headers for it is there.
+    /// Checks that a credential goes out: one of the headers for it is there. A model whose headers remove such a header is one of a
+    /// provider that takes none.
     ///
     /// # Errors
     ///
     /// None is.
     pub fn require_key(self, model: &Model) -> Result<Self, RequestError> {
-        if SECRET_HEADERS.iter().any(|name| self.headers.contains_key(*name)) {
+        let sent = self.headers.keys().any(|name| is_credential(name.as_str()));
+        let takes_none =
+            || model.headers.iter().flat_map(|headers| headers.iter()).any(|(name, value)| value.is_none() && is_credential(name));
+        if sent || takes_none() {
             return Ok(self);
         }
         Err(RequestError::NoKey { provider: model.provider.clone() })
@@ -160,8 +156,21 @@ impl Request {
 
     /// A text from outside without the request's credentials.
     pub(super) fn redact(&self, text: &str) -> String {
-        let secrets = self.secrets.iter().map(|secret| secret.expose_secret()).filter(|secret| secret.len() >= REDACTED_MIN);
-        secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "[redacted]"))
+        self.credentials.redact(text)
+    }
+
+    /// The same for a text that was cut.
+    pub(super) fn redact_begin(&self, text: &str) -> String {
+        self.credentials.redact_begin(text)
+    }
+}
+
+/// A text that should be a URL, without what may be a user and a password in it.
+fn without_user(text: &str) -> String {
+    let begin = text.find("//").map_or(0, |slashes| slashes + 2);
+    match text.rfind('@') {
+        Some(end) if end >= begin => format!("{}[redacted]{}", &text[..begin], &text[end..]),
+        _ => text.to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Retries within a request (`facts/pi-ai.md` 3).
+//! Retries within a request.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::{Duration, UNIX_EPOCH};

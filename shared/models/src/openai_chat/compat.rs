@@ -1,5 +1,4 @@
-//! How servers depart from the API of OpenAI: found by provider and URL, overruled by the model's `compat`
-//! (`facts/pi-ai.md` 10).
+//! How servers depart from the API of OpenAI: found by provider and URL, overruled by the model's `compat`.
 
 use picofleet_delta::Json;
 

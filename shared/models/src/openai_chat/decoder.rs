@@ -1,4 +1,4 @@
-//! Chunks of an answer as they come in (`facts/pi-ai.md` 10).
+//! Chunks of an answer as they come in.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! Tokens and their price (`facts/pi-ai.md` 10).
+//! Tokens and their price.
 
 use picofleet_delta::Json;
 use picofleet_session::message::Usage;

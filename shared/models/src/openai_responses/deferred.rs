@@ -1,45 +1,25 @@
 //! Deferred answers by background responses. The module above states the mapping.
 
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use picofleet_delta::Json;
 use picofleet_session::Millis;
-use picofleet_session::message::{AssistantMessage, DeferredHandle, StopReason};
+use picofleet_session::message::DeferredHandle;
 use secrecy::SecretString;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::decoder::{ResponsesDecoder, text};
 use super::error::{http_text, with_hint};
 use super::{BuildError, addressed, request};
 use crate::arguments::decode;
-use crate::deferred::{is_id, is_transient, pending, set_duration, window_ms, without_key};
-use crate::http::{Client, Decoder as _, HttpError, Request, RequestError, StreamEnd};
+use crate::deferred::{Failure, call, is_id, is_transient, pending, told, window_ms};
+use crate::http::{Client, Decoder as _, HttpError, Request, StreamEnd};
 use crate::model::Model;
-use crate::provider::{CancelDeferredError, Context, DeferredRequest, StreamEvent, StreamOptions, empty_answer};
+use crate::provider::{CancelDeferredError, Context, DeferredRequest, StreamEvent, StreamOptions};
 
 const PATH: &str = "/responses";
 
 /// How long to wait between fetches, in milliseconds. Background responses take seconds to minutes.
 const POLL_AFTER_MS: u64 = 5_000;
-
-/// What went wrong: a call, or what its answer says.
-enum Failure {
-    Http(HttpError),
-    Text(String),
-}
-
-impl From<HttpError> for Failure {
-    fn from(error: HttpError) -> Self {
-        Self::Http(error)
-    }
-}
-
-impl From<RequestError> for Failure {
-    fn from(error: RequestError) -> Self {
-        Self::Http(HttpError::Request(error))
-    }
-}
 
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
@@ -130,13 +110,9 @@ impl Background {
     }
 
     async fn call(&self, request: Request) -> Result<Json, Failure> {
-        let bytes = tokio::select! {
-            biased;
-            () = self.cancel.cancelled() => return Err(Failure::Http(HttpError::Aborted)),
-            bytes = self.client.fetch(&request) => bytes?,
-        };
+        let answer = call(&self.client, &request, &self.cancel).await?;
         let unreadable = |_| Failure::Text("The provider's answer about a background response is not JSON".to_owned());
-        decode(&String::from_utf8_lossy(&bytes)).map_err(unreadable)
+        decode(&answer).map_err(unreadable)
     }
 
     fn now(&self) -> Millis {
@@ -157,33 +133,13 @@ impl Background {
         Ok(events)
     }
 
-    /// The events that come of some work, or the one of its failure. The last one gets its duration.
+    /// The events that come of some work, or the one of its failure.
     fn told(self, work: impl Future<Output = Result<Vec<StreamEvent>, Failure>> + Send + 'static) -> BoxStream<'static, StreamEvent> {
-        let later = async move {
-            let started = Instant::now();
-            let mut events = work.await.unwrap_or_else(|failure| vec![self.failed(&failure)]);
-            set_duration(&mut events, started);
-            futures::stream::iter(events)
-        };
-        futures::stream::once(later).flatten().boxed()
+        told(work, move |failure| failure.event(&self.model, self.now(), self.text(failure)))
     }
 
-    fn failed(&self, failure: &Failure) -> StreamEvent {
-        let stop_reason = match failure {
-            Failure::Http(error) => error.stop_reason(),
-            Failure::Text(_) => StopReason::Error,
-        };
-        let error_message = Some(self.text(failure));
-        StreamEvent::terminal(AssistantMessage { stop_reason, error_message, ..empty_answer(&self.model, self.now()) })
-    }
-
-    /// What a failure says, without the key.
     fn text(&self, failure: &Failure) -> String {
-        let text = match failure {
-            Failure::Http(error) => with_hint(http_text(&self.model.provider, error)),
-            Failure::Text(text) => text.clone(),
-        };
-        without_key(text, self.key.as_ref())
+        failure.text(self.key.as_ref(), |error| with_hint(http_text(&self.model.provider, error)))
     }
 }
 

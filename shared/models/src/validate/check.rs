@@ -1,9 +1,13 @@
 //! What of a value does not match a schema, in a fixed order of keywords.
+//!
+//! Some places cannot be checked: they lie beyond a limit, or a pattern has no answer. Such a place is a problem, too, but
+//! one that stays a problem where a schema must *not* match: nothing is accepted because it could not be checked.
+
+use std::collections::HashSet;
 
 use picofleet_delta::{ArrayRef, Json, JsonRef, ObjectRef, StrRef};
 
-use super::pattern::Match;
-use super::schema::{Schema, is_of_type, is_schema, item_schemas, list, named, names, sub, text, type_name, types};
+use super::schema::{Schema, TOO_LARGE, is_of_type, is_schema, item_schemas, list, named, names, sub, text, type_name, types};
 use super::{Problem, format, union};
 use crate::js;
 
@@ -16,6 +20,8 @@ pub(super) type Path = Vec<String>;
 /// A problem with the length of the text of its path, by which unions tell how far a value got.
 pub(super) struct Found {
     pub(super) reach: usize,
+    /// Nobody can tell whether the place matches.
+    undecided: bool,
     pub(super) problem: Problem,
 }
 
@@ -32,6 +38,9 @@ impl Schema<'_> {
     pub(super) fn check(&self, value: &Json) -> Vec<Problem> {
         let mut check = Check { schema: self, path: Path::new(), found: Vec::new(), depth: 0 };
         check.value(self.root, value);
+        let mut undecided = HashSet::new();
+        // More than one keyword may have come to a place that cannot be checked.
+        check.found.retain(|found| !found.undecided || undecided.insert((found.problem.path.clone(), found.problem.message.clone())));
         check.found.into_iter().map(|found| found.problem).collect()
     }
 
@@ -43,13 +52,30 @@ impl Schema<'_> {
     }
 }
 
+/// What is known of a value and a schema.
+pub(super) enum Verdict {
+    Matches,
+    /// Every problem is one of a place that cannot be checked.
+    Undecided(Vec<Found>),
+    Fails(Vec<Found>),
+}
+
 impl Check<'_, '_> {
     /// Adds a problem at the place of the value.
     pub(super) fn say(&mut self, message: impl Into<String>) {
+        self.add(message.into(), false);
+    }
+
+    /// Adds that the place of the value cannot be checked.
+    pub(super) fn say_undecided(&mut self, message: impl Into<String>) {
+        self.add(message.into(), true);
+    }
+
+    fn add(&mut self, message: String, undecided: bool) {
         let path = self.path.join(".");
         let reach = js::utf16_len(&path);
         let path = if self.path.is_empty() { "root".to_owned() } else { path };
-        self.found.push(Found { reach, problem: Problem { path, message: message.into() } });
+        self.found.push(Found { reach, undecided, problem: Problem { path, message } });
     }
 
     /// Runs with a key or index more in the path.
@@ -59,17 +85,36 @@ impl Check<'_, '_> {
         self.path.pop();
     }
 
-    /// The problems that a schema finds here, without keeping them.
-    pub(super) fn try_value(&mut self, schema: &Json, value: &Json) -> Vec<Found> {
+    /// What a schema finds here, without keeping it.
+    pub(super) fn try_value(&mut self, schema: &Json, value: &Json) -> Verdict {
         let kept = std::mem::take(&mut self.found);
         self.value(schema, value);
-        std::mem::replace(&mut self.found, kept)
+        let found = std::mem::replace(&mut self.found, kept);
+        if found.is_empty() {
+            Verdict::Matches
+        } else if found.iter().all(|found| found.undecided) {
+            Verdict::Undecided(found)
+        } else {
+            Verdict::Fails(found)
+        }
+    }
+
+    /// True when a schema matches here; nothing when nobody can tell, and then that is a problem of the value.
+    pub(super) fn decide(&mut self, schema: &Json, value: &Json) -> Option<bool> {
+        match self.try_value(schema, value) {
+            Verdict::Matches => Some(true),
+            Verdict::Fails(_) => Some(false),
+            Verdict::Undecided(found) => {
+                self.found.extend(found);
+                None
+            }
+        }
     }
 
     /// Checks a value against a schema.
     pub(super) fn value(&mut self, schema: &Json, value: &Json) {
         if !self.schema.step(self.depth) {
-            return self.say("nests too deeply or is too large to be checked");
+            return self.say_undecided(TOO_LARGE);
         }
         match schema.as_ref() {
             JsonRef::Bool(false) => self.say("no value is allowed here"),
@@ -118,15 +163,15 @@ impl Check<'_, '_> {
             }
         }
         if let Some(not) = sub(schema, "not")
-            && self.try_value(not, value).is_empty()
+            && self.decide(not, value) == Some(true)
         {
             self.say("must not match the schema in not");
         }
-        if let Some(condition) = sub(schema, "if") {
-            let branch = if self.try_value(condition, value).is_empty() { "then" } else { "else" };
-            if let Some(branch) = sub(schema, branch) {
-                self.value(branch, value);
-            }
+        if let Some(condition) = sub(schema, "if")
+            && let Some(holds) = self.decide(condition, value)
+            && let Some(branch) = sub(schema, if holds { "then" } else { "else" })
+        {
+            self.value(branch, value);
         }
         if let Some(reference) = text(schema, "$ref") {
             match self.schema.resolve(&reference) {
@@ -141,12 +186,9 @@ impl Check<'_, '_> {
         self.size(schema, ["minLength", "maxLength"], "characters", length);
         if let Some(pattern) = text(schema, "pattern") {
             match self.schema.matches(&pattern, &value.to_cow()) {
-                Match::Yes => {}
-                Match::No => self.say(format!("expected to match {pattern}")),
-                Match::Unreadable => {
-                    self.say(format!("expected to match {pattern}, which is no regular expression: the tool's schema is wrong"))
-                }
-                Match::GivenUp => self.say(format!("expected to match {pattern}, which takes too long to find out")),
+                Ok(true) => {}
+                Ok(false) => self.say(format!("expected to match {pattern}")),
+                Err(why) => self.say_undecided(why),
             }
         }
         if let Some(name) = text(schema, "format")
@@ -208,8 +250,9 @@ impl Check<'_, '_> {
         }
         self.size(schema, ["minProperties", "maxProperties"], "properties", || members.len());
         self.dependencies(schema, value, members);
-        if let Some(rest) = sub(schema, "unevaluatedProperties") {
-            let evaluated = self.evaluated_members(schema, value);
+        if let Some(rest) = sub(schema, "unevaluatedProperties")
+            && let Some(evaluated) = self.evaluated_members(schema, value)
+        {
             for (name, member) in js::entries(members).into_iter().filter(|(name, _)| !evaluated.has(name)) {
                 self.at(name, |check| check.rest(rest, member, "unknown field"));
             }
@@ -220,16 +263,18 @@ impl Check<'_, '_> {
     fn member(&mut self, schema: &Json, patterns: &[(&str, &Json)], declared: bool, name: &str, member: &Json) {
         let mut known = declared;
         for (pattern, own) in patterns {
-            if self.schema.is_named(pattern, name) {
-                known = true;
-                self.value(own, member);
+            match self.schema.matches(pattern, name) {
+                Ok(true) => self.value(own, member),
+                Ok(false) => continue,
+                Err(why) => self.say_undecided(why),
             }
+            known = true;
         }
         if !known && let Some(rest) = sub(schema, "additionalProperties") {
             self.rest(rest, member, "unknown field");
         }
         if let Some(named) = sub(schema, "propertyNames")
-            && !self.try_value(named, &Json::from(name)).is_empty()
+            && self.decide(named, &Json::from(name)) == Some(false)
         {
             self.say("invalid property name");
         }
@@ -267,14 +312,19 @@ impl Check<'_, '_> {
             }
         }
         self.size(schema, ["minItems", "maxItems"], "items", || items.len());
-        if schema.get("uniqueItems").and_then(Json::as_bool) == Some(true) && !self.unique(items) {
-            self.say("expected unique items");
+        if schema.get("uniqueItems").and_then(Json::as_bool) == Some(true) {
+            match self.unique(items) {
+                Some(true) => {}
+                Some(false) => self.say("expected unique items"),
+                None => self.say_undecided(TOO_LARGE),
+            }
         }
         if let Some(wanted) = sub(schema, "contains") {
             self.contains(schema, wanted, items);
         }
-        if let Some(rest) = sub(schema, "unevaluatedItems") {
-            let evaluated = self.evaluated_items(schema, value);
+        if let Some(rest) = sub(schema, "unevaluatedItems")
+            && let Some(evaluated) = self.evaluated_items(schema, value)
+        {
             for (index, item) in items.iter().enumerate().filter(|(index, _)| !evaluated.has(*index)) {
                 self.at(index.to_string(), |check| check.rest(rest, item, "unexpected item"));
             }
@@ -284,10 +334,21 @@ impl Check<'_, '_> {
     fn contains(&mut self, schema: &Json, wanted: &Json, items: ArrayRef<'_>) {
         let bound = |keyword| schema.get(keyword).and_then(Json::as_f64);
         let (least, most) = (bound("minContains").unwrap_or(1.0), bound("maxContains"));
-        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-        let count = items.iter().filter(|item| self.try_value(wanted, item).is_empty()).count() as f64;
-        if count >= least && most.is_none_or(|most| count <= most) {
+        let (mut matching, mut undecided) = (0_u32, Vec::new());
+        for item in items.iter() {
+            match self.try_value(wanted, item) {
+                Verdict::Matches => matching = matching.saturating_add(1),
+                Verdict::Undecided(found) => undecided.push(found),
+                Verdict::Fails(_) => {}
+            }
+        }
+        let fewest = f64::from(matching);
+        let highest = fewest + f64::from(u32::try_from(undecided.len()).unwrap_or(u32::MAX));
+        if fewest >= least && most.is_none_or(|most| highest <= most) {
             return;
+        }
+        if highest >= least && most.is_none_or(|most| fewest <= most) {
+            return self.found.extend(undecided.into_iter().flatten());
         }
         match most {
             Some(most) => self.say(format!("expected between {least} and {most} matching items")),
@@ -296,23 +357,29 @@ impl Check<'_, '_> {
         }
     }
 
-    /// True when no item equals another. Scalars are told apart by their text, containers pair by pair, which costs steps.
-    fn unique(&self, items: ArrayRef<'_>) -> bool {
-        let mut scalars = std::collections::HashSet::new();
+    /// True when no item equals another; nothing when there are no steps left. Scalars are told apart by their text,
+    /// containers pair by pair, which costs steps.
+    fn unique(&self, items: ArrayRef<'_>) -> Option<bool> {
+        let mut scalars = HashSet::new();
         let mut containers: Vec<&Json> = Vec::new();
         for item in items.iter() {
             if !item.is_container() {
                 if !scalars.insert(item.to_string()) {
-                    return false;
+                    return Some(false);
                 }
                 continue;
             }
-            if containers.iter().any(|other| !self.schema.step(0) || *other == item) {
-                return false;
+            for other in &containers {
+                if !self.schema.step(0) {
+                    return None;
+                }
+                if *other == item {
+                    return Some(false);
+                }
             }
             containers.push(item);
         }
-        true
+        Some(true)
     }
 }
 

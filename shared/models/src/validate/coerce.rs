@@ -176,7 +176,7 @@ impl Schema<'_> {
     /// The schemas of a member: its own and those of the patterns that its name matches, else the one for the rest.
     fn member_schemas<'s>(&self, schema: &'s Json, name: &str, rest: Option<&'s Json>) -> Vec<&'s Json> {
         let own = schema.get("properties").and_then(|properties| properties.get(name));
-        let patterns = named(schema, "patternProperties").into_iter().filter(|(pattern, _)| self.is_named(pattern, name));
+        let patterns = named(schema, "patternProperties").into_iter().filter(|(pattern, _)| self.matches(pattern, name) == Ok(true));
         let schemas: Vec<&Json> = own.into_iter().chain(patterns.map(|(_, schema)| schema)).collect();
         if schemas.is_empty() { rest.into_iter().collect() } else { schemas }
     }

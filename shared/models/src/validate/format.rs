@@ -25,7 +25,7 @@ pub(super) fn matches(format: &str, text: &str) -> bool {
         }
         "uri-template" => uri_template(text),
         "uuid" => uuid(text),
-        "regex" => super::pattern::compile(text).is_some(),
+        "regex" => super::pattern::Pattern::new(text).is_ok(),
         "json-pointer" => text.is_empty() || pointer(text),
         "json-pointer-uri-fragment" => text.strip_prefix('#').is_some_and(|rest| rest.is_empty() || pointer(rest)),
         "relative-json-pointer" => relative_pointer(text),

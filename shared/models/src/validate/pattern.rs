@@ -1,188 +1,158 @@
-//! Regular expressions of JavaScript, as schemas have them, for the crates `regex` and `fancy-regex`.
+//! Patterns of schemas, which are regular expressions of JavaScript.
 //!
-//! The first needs time in proportion to the text, which a schema of a stranger must not exceed, and has neither look-around nor back
-//! references; patterns with those go to the second, which gives up after so many steps back. What else differs is rewritten: classes
-//! are those of ASCII, `[^]` and `[]` exist, a dot ends at four line ends, and escapes that mean themselves are allowed.
+//! Nearly all of them work in an engine that needs time in proportion to the text. Those that look around or refer to a
+//! group need one that goes back and tries again; it does so at most [`BACKTRACKS_MAX`] times, on at most [`LOOKED_AT_MAX`]
+//! bytes. Where no answer comes out of that, the pattern is [`Undecided`], which is never taken for a match or for none.
 
-use regex::{Regex, RegexBuilder};
+mod translate;
 
-/// Largest compiled pattern, in bytes.
-const SIZE_MAX: usize = 1 << 20;
+use std::fmt;
 
-/// How often a pattern with look-around or back references may step back: some milliseconds.
-const BACKTRACKS_MAX: usize = 100_000;
+use regex::RegexBuilder;
 
-/// A border of a word as JavaScript has it, written with look-around.
-const BORDER: &str = "(?:(?<=[A-Za-z0-9_])(?![A-Za-z0-9_])|(?<![A-Za-z0-9_])(?=[A-Za-z0-9_]))";
-const NO_BORDER: &str = "(?:(?<=[A-Za-z0-9_])(?=[A-Za-z0-9_])|(?<![A-Za-z0-9_])(?![A-Za-z0-9_]))";
+use translate::{Dialect, translate};
 
-/// A compiled pattern.
-pub(super) enum Pattern {
-    /// In time that is linear in the text.
-    Linear(Regex),
-    /// By steps back, of which there are only so many.
-    Backtracking(Box<fancy_regex::Regex>),
+/// Sizes of a compiled pattern, in KiB. A pattern has the first one that it fits in; what is larger than the last is not
+/// compiled. `^\p{L}{1,64}$` needs 4 MiB, since each letter of Unicode is in it 64 times.
+const SIZES_KIB: [usize; 6] = [4, 16, 64, 256, 1024, 4096];
+
+/// How often a pattern that looks around may go back. Looking at each place of the longest text takes one of them each.
+const BACKTRACKS_MAX: usize = 10_000;
+
+/// Longest text for a pattern that looks around, in bytes. It may look at all of the text from each place of it.
+const LOOKED_AT_MAX: usize = 8 << 10;
+
+/// What the linear engine does at the price of one step, in bytes of text times KiB of pattern. At its slowest, it needs time
+/// in proportion to both.
+const BYTE_KIB_PER_STEP: usize = 4;
+
+/// What a pattern that looks around costs in steps however short the text is: it may go back often all the same.
+const STEPS_MIN_LOOKING: usize = 64;
+
+/// What an engine that looks around does at the price of one step, in pairs of bytes of text times KiB of pattern.
+const PAIR_KIB_PER_STEP: usize = 4096;
+
+const LINEAR: Dialect = Dialect {
+    boundary: r"(?-u:\b)",
+    no_boundary: r"(?-u:\B)",
+    // This engine has none, so it refuses the pattern.
+    reference: |_, escape, out| out.push_str(escape),
+};
+
+const LOOKING: Dialect = Dialect {
+    boundary: "(?:(?<=[A-Za-z0-9_])(?![A-Za-z0-9_])|(?<![A-Za-z0-9_])(?=[A-Za-z0-9_]))",
+    no_boundary: "(?:(?<=[A-Za-z0-9_])(?=[A-Za-z0-9_])|(?<![A-Za-z0-9_])(?![A-Za-z0-9_]))",
+    // In JavaScript, a group that took no part matched the empty text.
+    reference: |group, escape, out| out.extend(["(?(", group, ")", escape, "|)"]),
+};
+
+/// Why nobody can tell whether a text matches a pattern. The text of it follows the pattern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Undecided {
+    /// It is no regular expression, or one that no engine here knows.
+    Unknown,
+    /// It looks around, and the text is too long for that.
+    TooLong,
+    /// It goes back too often.
+    TooHard,
 }
 
-/// What a text is to a pattern.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Match {
-    Yes,
-    No,
-    /// The pattern is no regular expression that either crate takes.
-    Unreadable,
-    /// Whether it matches takes too long to find out.
-    GivenUp,
+impl fmt::Display for Undecided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("it is no regular expression that can be checked"),
+            Self::TooLong => write!(f, "it looks around, for which a text of more than {LOOKED_AT_MAX} bytes is too long"),
+            Self::TooHard => f.write_str("it tries too many ways to match this text"),
+        }
+    }
+}
+
+/// A compiled pattern.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    engine: Engine,
+    size_kib: usize,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Linear(regex::Regex),
+    Looking(fancy_regex::Regex),
 }
 
 impl Pattern {
-    pub(super) fn matches(&self, text: &str) -> Match {
-        let found = match self {
-            Self::Linear(regex) => regex.is_match(text),
-            Self::Backtracking(regex) => match regex.is_match(text) {
-                Ok(found) => found,
-                Err(_) => return Match::GivenUp,
-            },
+    /// Compiles the text of a pattern.
+    pub(super) fn new(pattern: &str) -> Result<Self, Undecided> {
+        let linear = translate(pattern, &LINEAR);
+        let sized = |compile: &dyn Fn(usize) -> Option<Engine>| {
+            SIZES_KIB.into_iter().find_map(|size_kib| Some(Self { engine: compile(size_kib << 10)?, size_kib }))
         };
-        if found { Match::Yes } else { Match::No }
+        let compiled = sized(&|size| RegexBuilder::new(&linear).size_limit(size).build().ok().map(Engine::Linear));
+        if let Some(compiled) = compiled {
+            return Ok(compiled);
+        }
+        if !has_only_known_groups(pattern) {
+            return Err(Undecided::Unknown);
+        }
+        let looking = translate(pattern, &LOOKING);
+        let compiled = sized(&|size| {
+            let mut builder = fancy_regex::RegexBuilder::new(&looking);
+            builder.backtrack_limit(BACKTRACKS_MAX).delegate_size_limit(size).delegate_dfa_size_limit(size);
+            builder.build().ok().map(Engine::Looking)
+        });
+        compiled.ok_or(Undecided::Unknown)
+    }
+
+    /// True when it matches some part of a text.
+    pub(super) fn matches(&self, text: &str) -> Result<bool, Undecided> {
+        match &self.engine {
+            Engine::Linear(regex) => Ok(regex.is_match(text)),
+            Engine::Looking(_) if text.len() > LOOKED_AT_MAX => Err(Undecided::TooLong),
+            Engine::Looking(regex) => regex.is_match(text).map_err(|_| Undecided::TooHard),
+        }
+    }
+
+    /// The steps that a text costs.
+    pub(super) fn steps(&self, text: &str) -> u32 {
+        let length = text.len();
+        let steps = match &self.engine {
+            Engine::Linear(_) => 1 + length.saturating_mul(self.size_kib) / BYTE_KIB_PER_STEP,
+            Engine::Looking(_) if length > LOOKED_AT_MAX => 1,
+            Engine::Looking(_) => STEPS_MIN_LOOKING + length.pow(2) * self.size_kib / PAIR_KIB_PER_STEP,
+        };
+        u32::try_from(steps).unwrap_or(u32::MAX)
     }
 }
 
-/// JavaScript's white space, inside a class.
-const SPACE: &str = r"\t-\r \u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}\u{feff}";
-
-/// The pattern, if one of the crates can express it.
-pub(super) fn compile(pattern: &str) -> Option<Pattern> {
-    let linear = translate(pattern);
-    if let Ok(regex) = RegexBuilder::new(&linear).size_limit(SIZE_MAX).build() {
-        return Some(Pattern::Linear(regex));
-    }
-    let written = linear.replace("(?-u:\\b)", BORDER).replace("(?-u:\\B)", NO_BORDER);
-    let mut builder = fancy_regex::RegexBuilder::new(&written);
-    let builder = builder.backtrack_limit(BACKTRACKS_MAX).delegate_size_limit(SIZE_MAX);
-    builder.build().ok().map(|regex| Pattern::Backtracking(Box::new(regex)))
-}
-
-fn translate(pattern: &str) -> String {
-    let mut out = String::with_capacity(pattern.len());
-    let mut rest = pattern;
-    let mut in_class = false;
-    while let Some(c) = rest.chars().next() {
-        rest = &rest[c.len_utf8()..];
+/// True when every group begins as one of JavaScript does. The engine that looks around knows others, recursion among them.
+fn has_only_known_groups(pattern: &str) -> bool {
+    let (mut rest, mut in_class) = (pattern.chars(), false);
+    while let Some(c) = rest.next() {
         match c {
-            '\\' => rest = escape(rest, in_class, &mut out),
-            '[' if in_class => out.push_str("\\["),
-            '[' if rest.starts_with("^]") => {
-                out.push_str(r"(?s:.)");
-                rest = &rest[2..];
-            }
-            '[' if rest.starts_with(']') => {
-                out.push_str(r"[^\u{0}-\u{10ffff}]");
-                rest = &rest[1..];
-            }
-            '[' => {
-                in_class = true;
-                out.push('[');
-                if let Some(after) = rest.strip_prefix('^') {
-                    out.push('^');
-                    rest = after;
-                }
-            }
-            ']' if in_class => {
-                in_class = false;
-                out.push(']');
-            }
-            // The crate reads doubled signs in a class as operations on sets.
-            '&' | '~' | '-' if in_class && rest.starts_with(c) => {
-                out.push('\\');
-                out.push(c);
-            }
-            '.' if !in_class => out.push_str(r"[^\n\r\u{2028}\u{2029}]"),
-            '{' if !in_class && !is_quantifier(rest) => out.push_str("\\{"),
-            _ => out.push(c),
+            '\\' => drop(rest.next()),
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '(' if !in_class && !is_known_group(rest.as_str()) => return false,
+            _ => {}
         }
     }
-    out
+    true
 }
 
-/// True when `rest`, which follows a brace, is a quantifier as JavaScript has it.
-fn is_quantifier(rest: &str) -> bool {
-    let Some((inner, _)) = rest.split_once('}') else { return false };
-    let (least, most) = inner.split_once(',').unwrap_or((inner, ""));
-    !least.is_empty() && least.bytes().chain(most.bytes()).all(|byte| byte.is_ascii_digit())
-}
-
-/// Writes what follows a backslash; gives the rest.
-fn escape<'a>(rest: &'a str, in_class: bool, out: &mut String) -> &'a str {
-    let Some(c) = rest.chars().next() else {
-        // A lone backslash at the end is an error on both sides.
-        out.push('\\');
-        return rest;
-    };
-    let after = &rest[c.len_utf8()..];
-    let class = |members: &str| if in_class { members.to_owned() } else { format!("[{members}]") };
-    match c {
-        'd' => out.push_str(&class("0-9")),
-        'w' => out.push_str(&class("A-Za-z0-9_")),
-        's' => out.push_str(&class(SPACE)),
-        'D' => out.push_str("[^0-9]"),
-        'W' => out.push_str("[^A-Za-z0-9_]"),
-        'S' => {
-            out.push_str("[^");
-            out.push_str(SPACE);
-            out.push(']');
-        }
-        'b' if in_class => out.push_str("\\x08"),
-        'b' | 'B' => {
-            out.push_str("(?-u:\\");
-            out.push(c);
-            out.push(')');
-        }
-        'u' | 'x' => return code_point(c, after, out),
-        '0' => out.push_str("\\x00"),
-        // A back reference, which the crate refuses.
-        '1'..='9' => out.extend(['\\', c]),
-        'p' | 'P' => {
-            let (property, rest) = after.find('}').filter(|_| after.starts_with('{')).map_or(("", after), |end| after.split_at(end + 1));
-            out.extend(['\\', c]);
-            out.push_str(property);
-            return rest;
-        }
-        'f' | 'n' | 'r' | 't' | 'v' | 'k' => out.extend(['\\', c]),
-        _ if c.is_ascii_alphanumeric() => out.push(c),
-        _ => out.push_str(&regex::escape(&c.to_string())),
+fn is_known_group(rest: &str) -> bool {
+    match rest.strip_prefix('?') {
+        Some(kind) => [":", "=", "!", "<"].iter().any(|start| kind.starts_with(start)),
+        None => !rest.starts_with('*'),
     }
-    // A hyphen after a class cannot begin a range; the crate wants it escaped.
-    match after.strip_prefix('-') {
-        Some(rest) if in_class && matches!(c, 'd' | 'D' | 'w' | 'W' | 's' | 'S') => {
-            out.push_str("\\-");
-            rest
-        }
-        _ => after,
-    }
-}
-
-fn code_point<'a>(kind: char, after: &'a str, out: &mut String) -> &'a str {
-    let braced = after.strip_prefix('{').filter(|_| kind == 'u').and_then(|inner| inner.split_once('}'));
-    let length = if kind == 'u' { 4 } else { 2 };
-    let (digits, rest) = match braced {
-        Some(found) => found,
-        None => match after.split_at_checked(length) {
-            Some(found) => found,
-            None => (after, ""),
-        },
-    };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        out.push(kind);
-        return after;
-    }
-    out.push_str(&format!("\\u{{{digits}}}"));
-    rest
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn is_match(pattern: &str, text: &str) -> bool {
+        Pattern::new(pattern).and_then(|pattern| pattern.matches(text)).unwrap_or_else(|why| panic!("{pattern} {text:?}: {why}"))
+    }
 
     #[test]
     fn patterns_mean_what_they_mean_in_javascript() {
@@ -204,33 +174,74 @@ mod tests {
             ("^(?<name>a|b)+$", "ab", true),
             (r"^\p{L}+$", "éa", true),
             (r"\bfoo\b", "a foo b", true),
+            (r"\bé\b", "é", false),
+            (r"\Bé\B", "é", true),
+            (r"\(?[?(]", "(", true),
             ("[a&&b]", "&", true),
             ("^{a}$", "{a}", true),
+            ("^a$", "a\n", false),
+        ] {
+            assert!(matches!(Pattern::new(pattern), Ok(Pattern { engine: Engine::Linear(_), .. })), "{pattern}");
+            assert_eq!(is_match(pattern, text), expected, "{pattern} {text:?}");
+            // The other engine agrees: what stands before always matches.
+            assert_eq!(is_match(&format!("(?:(?=)(?:{pattern}))"), text), expected, "{pattern} {text:?}");
+        }
+    }
+
+    #[test]
+    fn large_patterns_cost_more() {
+        let steps = |pattern: &str, length: usize| Pattern::new(pattern).unwrap().steps(&"a".repeat(length));
+        assert_eq!(steps("^[a-z]+$", 100), 101);
+        assert_eq!(steps("(?:[ab]?){3000}c", 100), 1 + 100 * 256);
+        assert_eq!(steps(r"^\p{L}{1,64}$", 10), 1 + 10 * 1024);
+        assert!(Pattern::new(r"\p{L}{1,10000}").is_err());
+        assert_eq!((steps("(?=b)c", 0), steps("(?=b)c", 8192), steps("(?=b)c", 8193)), (64, 64 + 65_536, 1));
+    }
+
+    #[test]
+    fn patterns_look_around_and_refer_to_groups() {
+        for (pattern, text, expected) in [
+            (r"^(?!.*\.\.)[a-z.]+$", "a.b", true),
+            (r"^(?!.*\.\.)[a-z.]+$", "a..b", false),
+            (r"^(?=.*[A-Z])(?=.*\d).{8,}$", "abcdefG8", true),
+            (r"^(?=.*[A-Z])(?=.*\d).{8,}$", "abcdefgh", false),
             ("(?<=a)b", "ab", true),
             ("(?<=a)b", "cb", false),
-            ("^(a)\\1$", "aa", true),
-            ("^(a)\\1$", "ab", false),
-            (r"^(?!.*\bsecret\b).+$", "a secrets", true),
-            (r"^(?!.*\bsecret\b).+$", "a secret!", false),
-            (r"^(?=.*\d)(?=.*[a-z])\w{3,}$", "ab1", true),
-            (r"^(?=.*\d)(?=.*[a-z])\w{3,}$", "abc", false),
-            (r"(?<!\w)é\B.", "é!", true),
+            ("(?<!a{1,3})b", "aab", false),
+            (r"^(['\x22])\w+\1$", "'a'", true),
+            (r"^(['\x22])\w+\1$", "'a\"", false),
+            (r"^(?<q>a|b)\k<q>+$", "aaa", true),
+            (r"^(?<q>a|b)\k<q>+$", "ab", false),
+            (r"^(?:(a)|b)\1$", "b", true),
+            (r"^\1(a)$", "a", true),
+            (r"^(?=\(?)[(?*]\(?\)$", "()", true),
+            (r"^(?=\bé)", "é", false),
         ] {
-            let expected = if expected { Match::Yes } else { Match::No };
-            assert_eq!(compile(pattern).unwrap_or_else(|| panic!("{pattern}")).matches(text), expected, "{pattern} {text:?}");
+            assert!(matches!(Pattern::new(pattern), Ok(Pattern { engine: Engine::Looking(_), .. })), "{pattern}");
+            assert_eq!(is_match(pattern, text), expected, "{pattern} {text:?}");
         }
     }
 
     #[test]
-    fn what_the_crates_cannot_express_is_none() {
-        for pattern in ["(", "\\", "a(?!b", "*"] {
-            assert!(compile(pattern).is_none(), "{pattern}");
+    fn what_no_engine_knows_is_undecided() {
+        let deep = "(?=".repeat(10_000);
+        let large = r"(?=(?:\p{L}{1000}){1000})(a)\1";
+        for pattern in
+            ["(", "\\", "(a)\\2", r"(?=a)[\1]", "(?=a)(?R)", "(?=a)(?>b)", "(?=a)(?(1)b)(c)", "(?=a)(*FAIL)", r"\k<a>", &deep, large]
+        {
+            assert_eq!(Pattern::new(pattern).err(), Some(Undecided::Unknown), "{}", &pattern[..pattern.len().min(40)]);
         }
     }
 
+    /// Only a limit ends each of them.
     #[test]
-    fn what_steps_back_for_ever_is_given_up() {
-        let hostile = compile(r"^(a|b|ab)*\1(?<!x)c$").unwrap();
-        assert_eq!(hostile.matches(&"ab".repeat(60)), Match::GivenUp);
+    fn patterns_that_go_back_for_ever_are_undecided() {
+        for pattern in [r"(a+)+(?!a)\1b", r"(.*)\1x", "^(?:(.*)(?=x)|a)*$", r"(.*)(.*)(.*)\1\2\3x"] {
+            let pattern = Pattern::new(pattern).unwrap();
+            assert_eq!(pattern.matches(&"a".repeat(LOOKED_AT_MAX)), Err(Undecided::TooHard), "{pattern:?}");
+            assert_eq!(pattern.matches(&"a".repeat(LOOKED_AT_MAX + 1)), Err(Undecided::TooLong), "{pattern:?}");
+        }
+        // A pattern that looks at each place once is below the limit.
+        assert_eq!(Pattern::new("(?<=b)a").unwrap().matches(&"a".repeat(LOOKED_AT_MAX)), Ok(false));
     }
 }

@@ -5,17 +5,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::pattern::{self, Match, Pattern};
+use super::pattern::{Pattern, Undecided};
 use super::{DEPTH_MAX, STEPS_MAX};
 use picofleet_delta::{Json, JsonRef};
 
-/// How many steps a pattern with look-around or back references is worth.
-const BACKTRACKING_STEPS: u32 = 1_000;
+/// What is said of a value or schema that a limit cuts off.
+pub(super) const TOO_LARGE: &str = "nests too deeply or is too large to be checked";
 
 pub(super) struct Schema<'a> {
     pub(super) root: &'a Json,
     steps: Cell<u32>,
-    patterns: RefCell<HashMap<String, Option<Rc<Pattern>>>>,
+    patterns: RefCell<HashMap<String, Result<Rc<Pattern>, Undecided>>>,
 }
 
 impl<'a> Schema<'a> {
@@ -25,9 +25,14 @@ impl<'a> Schema<'a> {
 
     /// Takes a step at a depth; false when there is none left.
     pub(super) fn step(&self, depth: u32) -> bool {
-        let left = self.steps.get().saturating_sub(1);
+        self.spend(1) && depth < DEPTH_MAX
+    }
+
+    /// Takes some steps; false when there is none left after them.
+    fn spend(&self, steps: u32) -> bool {
+        let left = self.steps.get().saturating_sub(steps);
         self.steps.set(left);
-        depth < DEPTH_MAX && left > 0
+        left > 0
     }
 
     /// The schema that a reference names: the root, a JSON pointer into it, or the same after the root's own `$id`.
@@ -50,29 +55,29 @@ impl<'a> Schema<'a> {
         })
     }
 
-    /// Whether a member is one of those that a pattern names.
-    pub(super) fn is_named(&self, pattern: &str, name: &str) -> bool {
-        self.matches(pattern, name) == Match::Yes
+    /// True when the text matches a pattern; a message when nobody can tell.
+    pub(super) fn matches(&self, pattern: &str, text: &str) -> Result<bool, String> {
+        let cannot = |why: Undecided| format!("cannot be checked against the pattern {pattern}: {why}");
+        let compiled = self.compiled(pattern).map_err(cannot)?;
+        if !self.spend(compiled.steps(text)) {
+            return Err(TOO_LARGE.to_owned());
+        }
+        compiled.matches(text).map_err(|why| {
+            // Such a pattern gets no more texts to hold the thread with.
+            if why == Undecided::TooHard {
+                self.patterns.borrow_mut().insert(pattern.to_owned(), Err(why));
+            }
+            cannot(why)
+        })
     }
 
-    /// What a text is to a pattern. A pattern is compiled once.
-    pub(super) fn matches(&self, pattern: &str, text: &str) -> Match {
-        let compiled = {
-            let mut patterns = self.patterns.borrow_mut();
-            match patterns.get(pattern) {
-                Some(compiled) => compiled.clone(),
-                None => {
-                    let compiled = pattern::compile(pattern).map(Rc::new);
-                    patterns.insert(pattern.to_owned(), compiled.clone());
-                    compiled
-                }
-            }
-        };
-        let Some(compiled) = compiled else { return Match::Unreadable };
-        if matches!(&*compiled, Pattern::Backtracking(_)) {
-            self.steps.set(self.steps.get().saturating_sub(BACKTRACKING_STEPS));
+    fn compiled(&self, pattern: &str) -> Result<Rc<Pattern>, Undecided> {
+        if let Some(compiled) = self.patterns.borrow().get(pattern) {
+            return compiled.clone();
         }
-        compiled.matches(text)
+        let compiled = Pattern::new(pattern).map(Rc::new);
+        self.patterns.borrow_mut().insert(pattern.to_owned(), compiled.clone());
+        compiled
     }
 }
 

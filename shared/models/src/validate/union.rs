@@ -2,7 +2,7 @@
 
 use picofleet_delta::{Json, ObjectRef};
 
-use super::check::{Check, Found, expected_one_of};
+use super::check::{Check, Found, Verdict, expected_one_of};
 use super::schema::{Schema, named, text};
 
 /// References that are followed to find a branch.
@@ -10,12 +10,23 @@ const REFERENCES_MAX: usize = 16;
 
 /// Checks a union. When no branch matches, the problems of the likeliest one are the problems of the value.
 pub(super) fn check(check: &mut Check<'_, '_>, branches: &[&Json], value: &Json, exactly_one: bool) {
-    let tried: Vec<Vec<Found>> = branches.iter().map(|branch| check.try_value(branch, value)).collect();
-    match tried.iter().filter(|found| found.is_empty()).count() {
-        0 => {}
-        1 => return,
-        _ if exactly_one => return check.say("matches more than one alternative"),
-        _ => return,
+    let (mut matching, mut undecided, mut tried) = (0_usize, None, Vec::new());
+    for branch in branches {
+        match check.try_value(branch, value) {
+            Verdict::Matches => matching += 1,
+            Verdict::Undecided(found) => {
+                undecided.get_or_insert(found);
+            }
+            Verdict::Fails(found) => tried.push(found),
+        }
+    }
+    // A branch that cannot be checked may be the one that matches, or one too many.
+    match (matching, undecided) {
+        (2.., _) if exactly_one => return check.say("matches more than one alternative"),
+        (0, Some(found)) => return check.found.extend(found),
+        (_, Some(found)) if exactly_one => return check.found.extend(found),
+        (1.., _) => return,
+        (0, None) => {}
     }
     let resolved: Vec<&Json> = branches.iter().map(|branch| resolve(check.schema, branch)).collect();
     let chosen = match value.as_object() {

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::server::{Answer, Asked, KEY, PATIENCE, Part, Server, context, last, model, provider};
+use super::server::{Answer, Asked, KEY, PATIENCE, Part, Server, context, last, provider};
 use super::vectors::{field, records};
 
 /// The body of a stream vector.
@@ -54,64 +54,6 @@ async fn the_first_text_leaves_before_the_last_byte_arrives() {
     assert_eq!(end.final_message().unwrap().stop_reason, StopReason::Stop);
     assert!(end.final_message().unwrap().duration_ms.is_some());
     assert_eq!(next().await, None);
-}
-
-/// A stream with thinking, text and a call in pieces.
-fn mixed() -> String {
-    let (thinking, call) = (recorded("st-a4"), recorded("st-a6"));
-    let blocks = |body: &str| body[body.find("event: content_block_start").unwrap()..body.find("event: message_delta").unwrap()].to_owned();
-    let shifted = blocks(&call).replace("\"index\":1", "\"index\":3").replace("\"index\":0", "\"index\":2");
-    let start = &thinking[..thinking.find("event: content_block_start").unwrap()];
-    let end = &call[call.find("event: message_delta").unwrap()..];
-    [start, &blocks(&thinking), &shifted, end].concat()
-}
-
-#[tokio::test]
-async fn a_connection_that_is_cut_anywhere_ends_in_a_transient_error() {
-    let body = mixed().into_bytes();
-    // A body that ends as if it were complete is told from a connection that ends by HTTP alone, so fewer of those will do.
-    let ends = |cut: usize| {
-        if cut.is_multiple_of(7) || cut + 20 > body.len() { vec![Part::Cut, Part::Bytes(Vec::new())] } else { vec![Part::Cut] }
-    };
-    let cuts: Vec<_> = (0..=body.len()).flat_map(|cut| ends(cut).into_iter().map(move |end| (cut, end))).collect();
-    let (sent, plan) = (body.clone(), cuts.clone());
-    let server = Server::start(move |_, number| {
-        let (cut, end) = plan[number].clone();
-        Answer { parts: vec![Part::Bytes(sent[..cut].to_vec()), end], ..Answer::new(200, "") }
-    })
-    .await;
-    let (provider, model) = (provider(&Clock::system()), server.model());
-    for (cut, end) in cuts {
-        // The end of a body stands for the blank line of its last event.
-        let is_whole = cut == body.len() || (cut + 2 >= body.len() && matches!(end, Part::Bytes(_)));
-        let stream = provider.stream(&model, &context(), &StreamOptions::default(), CancellationToken::new());
-        let events: Vec<_> = timeout(PATIENCE, stream.collect()).await.expect("the stream ends");
-        assert!(matches!(events[0], StreamEvent::Start { .. }), "cut at {cut}: {events:?}");
-        assert_eq!(events.iter().filter(|event| event.final_message().is_some()).count(), 1, "cut at {cut}");
-        let answer = last(&events);
-        if is_whole {
-            assert_eq!(answer.stop_reason, StopReason::ToolUse, "cut at {cut}: {:?}", answer.error_message);
-            assert_eq!(answer.content.len(), 4);
-        } else {
-            assert_eq!(answer.stop_reason, StopReason::Error, "cut at {cut}");
-            assert!(is_retryable_assistant_error(answer), "cut at {cut}: {:?}", answer.error_message);
-            assert!(!is_context_overflow(answer, None));
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_connection_that_never_answers_is_a_transient_error() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let model = model(&format!("http://{}", listener.local_addr().unwrap()));
-    let ask = || provider(&Clock::system()).stream(&model, &context(), &StreamOptions::default(), CancellationToken::new());
-    let (events, _) = tokio::join!(timeout(PATIENCE, ask().collect::<Vec<_>>()), async { drop(listener.accept().await.unwrap()) });
-    drop(listener);
-    for events in [events.unwrap(), timeout(PATIENCE, ask().collect()).await.unwrap()] {
-        let text = last(&events).error_message.as_deref().unwrap();
-        assert!(events.len() == 1 && text.starts_with("Connection error.: "), "{text}");
-        assert!(is_retryable_assistant_error(last(&events)), "{text}");
-    }
 }
 
 #[tokio::test]
@@ -162,27 +104,6 @@ async fn an_overload_within_the_stream_is_transient_and_keeps_what_came() {
     assert_eq!(answer.content.len(), 1);
     assert_eq!(answer.error_message.as_deref(), Some(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#));
     assert!(is_retryable_assistant_error(answer));
-}
-
-#[tokio::test]
-async fn a_cancelled_stream_ends_at_once_and_closes_its_connection() {
-    let body = recorded("st-a36");
-    let server = Server::start(move |_, _| Answer {
-        parts: vec![Part::Bytes(body.clone().into()), Part::Wait(Arc::default())],
-        ..Answer::new(200, "")
-    })
-    .await;
-    let cancel = CancellationToken::new();
-    let mut stream = provider(&Clock::system()).stream(&server.model(), &context(), &StreamOptions::default(), cancel.clone());
-    while !matches!(timeout(PATIENCE, stream.next()).await.unwrap().unwrap(), StreamEvent::TextDelta { .. }) {}
-    cancel.cancel();
-    let end = timeout(PATIENCE, stream.next()).await.unwrap().unwrap();
-    let answer = end.final_message().unwrap();
-    assert_eq!((end.name(), answer.stop_reason), ("error", StopReason::Aborted));
-    assert_eq!(answer.error_message.as_deref(), Some("Request was aborted"));
-    assert_eq!(answer.content.len(), 1);
-    assert!(stream.next().await.is_none());
-    timeout(PATIENCE, server.left.notified()).await.expect("the connection is closed");
 }
 
 #[tokio::test]

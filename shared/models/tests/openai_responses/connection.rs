@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use picofleet_delta::Json;
-use picofleet_models::classify::is_retryable_assistant_error;
 use picofleet_models::openai_responses::{OpenAiResponses, request};
 use picofleet_models::provider::{Provider as _, StreamEvent, StreamOptions};
 use picofleet_session::message::StopReason;
@@ -52,19 +51,6 @@ async fn text_is_told_before_the_last_byte_came() {
     assert!(!rest.is_empty() && message.stop_reason == StopReason::Error);
 }
 
-/// The last byte that counts is the blank line of the terminal event.
-#[tokio::test]
-async fn a_connection_that_ends_early_is_a_transient_error() {
-    let body: String = field(&stream("st-r6"), "body");
-    let provider = provider();
-    for end in 0..=body.len() {
-        let server = Server::start([Reply::events(&body[..end]).then(Then::Cut)]).await;
-        let message = last(&events(&provider, &model(&server.base_url), &StreamOptions::default()).await);
-        assert_eq!(message.stop_reason, StopReason::Error, "after {end} bytes");
-        assert!(is_retryable_assistant_error(&message), "after {end} bytes: {:?}", message.error_message);
-    }
-}
-
 #[tokio::test]
 async fn refusals_are_errors_with_their_body() {
     for (reply, text) in [
@@ -87,25 +73,6 @@ async fn a_refusal_is_tried_again_when_the_caller_says_so() {
     let options = StreamOptions { max_retries: Some(1), ..StreamOptions::default() };
     assert_eq!(last(&events(&provider(), &model(&server.base_url), &options).await).stop_reason, StopReason::Stop);
     assert_eq!(server.received().len(), 2);
-}
-
-#[tokio::test]
-async fn a_cancelled_stream_ends_and_closes_its_connection() {
-    let (first, _) = split_after(&field::<String>(&stream("st-r1"), "body"), "\"Hel\"");
-    let gone = Arc::new(Notify::new());
-    let server = Server::start([Reply::events(first).then(Then::Stall(Arc::clone(&gone)))]).await;
-    let cancel = CancellationToken::new();
-    let mut stream = provider().stream(&model(&server.base_url), &context(), &StreamOptions::default(), cancel.clone());
-    let mut seen = Vec::new();
-    while !matches!(seen.last(), Some(StreamEvent::TextDelta { .. })) {
-        seen.push(soon("an event", stream.next()).await.unwrap());
-    }
-    cancel.cancel();
-    seen.extend(soon("the end", stream.collect::<Vec<_>>()).await);
-    let message = last(&seen);
-    assert_eq!((message.stop_reason, message.content.len()), (StopReason::Aborted, 1));
-    assert_eq!(message.error_message.unwrap(), "Request was aborted");
-    soon("the end of the connection", gone.notified()).await;
 }
 
 #[tokio::test]

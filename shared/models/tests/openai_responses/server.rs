@@ -48,8 +48,6 @@ pub(crate) enum Then {
     Cut,
     /// The end of the body, once the test allows it.
     EndAfter(Arc<Notify>),
-    /// Nothing, until the client is gone; then the test is told.
-    Stall(Arc<Notify>),
 }
 
 impl Reply {
@@ -185,12 +183,6 @@ async fn write_reply(connection: &mut TcpStream, reply: Reply) -> Option<()> {
         Then::Cut => return None,
         Then::End => {}
         Then::EndAfter(allowed) => allowed.notified().await,
-        Then::Stall(gone) => {
-            let mut rest = Vec::new();
-            while connection.read_buf(&mut rest).await.is_ok_and(|read| read > 0) {}
-            gone.notify_one();
-            return None;
-        }
     }
     connection.write_all(b"0\r\n\r\n").await.ok()
 }

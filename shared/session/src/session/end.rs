@@ -107,11 +107,16 @@ impl Inner {
         };
         if orderly {
             self.observers.end_all(&ending.watches());
-            if !self.closes.call(&()) {
-                tracing::error!(session = %self.id, "a listener of the session's end panicked");
-            }
+            self.call_closes();
         }
         ended.await
+    }
+
+    /// Tells who listens for the end, once.
+    fn call_closes(&self) {
+        if !self.closes.call(&()) {
+            tracing::error!(session = %self.id, "a listener of the session's end panicked");
+        }
     }
 
     /// Lets a task end what goes on and give the line back.
@@ -181,6 +186,7 @@ impl Inner {
         // One that is being closed stays closed; its failure is told all the same.
         if self.seal(Admission::Failed(failed.clone())) {
             self.observers.end_all(&WatchEnd::SessionFailed);
+            self.call_closes();
         }
         if self.report(&failed) {
             tracing::error!(session = %self.id, error = %Chain(&*failed.cause), "session failed");
@@ -193,6 +199,7 @@ impl Inner {
         let lost = SessionFailed { cause: Arc::new(error) };
         if self.seal(Admission::NotOwner) {
             self.observers.end_all(&WatchEnd::Takeover);
+            self.call_closes();
         }
         if self.report(&lost) {
             tracing::warn!(session = %self.id, error = %Chain(&*lost.cause), "session lost to another owner");

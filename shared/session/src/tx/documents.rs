@@ -49,6 +49,11 @@ impl Slot {
         Self { create, rules, origin, tracker, change, retired: AtomicBool::new(false) }
     }
 
+    /// Whether this transaction makes it.
+    pub(super) const fn is_created(&self) -> bool {
+        matches!(self.origin, Origin::Created)
+    }
+
     pub(super) fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Acquire)
     }

@@ -9,6 +9,7 @@ use picofleet_session::storage::Store;
 use tempfile::TempDir;
 
 use super::Backend;
+use crate::jsonl::{JsonlOptions, JsonlStore};
 use crate::memory::MemoryStore;
 use crate::sqlite::{SqliteOptions, SqliteStore};
 
@@ -75,6 +76,58 @@ impl Backend for Sqlite {
             store.close().await.unwrap();
             drop(store);
             assert!(!path.with_extension("db-wal").exists(), "a closed store is one file");
+            self.open_at(path)
+        }
+        .boxed()
+    }
+}
+
+/// The backend in directories below one that goes with it. Reopening closes the store, lets go of everything and reads the files again.
+pub struct Jsonl {
+    directory: TempDir,
+    options: JsonlOptions,
+    /// The stores that are open, with their directories.
+    open: Mutex<Vec<(Arc<dyn Store>, PathBuf)>>,
+}
+
+impl Default for Jsonl {
+    fn default() -> Self {
+        Self::new(JsonlOptions::default())
+    }
+}
+
+impl Jsonl {
+    /// Stores that are opened with these options.
+    #[must_use]
+    pub fn new(options: JsonlOptions) -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), options, open: Mutex::default() }
+    }
+
+    fn open_at(&self, path: PathBuf) -> Arc<dyn Store> {
+        let store: Arc<dyn Store> = Arc::new(JsonlStore::open(&path, self.options).unwrap());
+        self.open.lock().unwrap().push((Arc::clone(&store), path));
+        store
+    }
+}
+
+impl Backend for Jsonl {
+    fn open(&self) -> BoxFuture<'_, Arc<dyn Store>> {
+        async {
+            let number = self.directory.path().read_dir().unwrap().count();
+            self.open_at(self.directory.path().join(format!("store-{number}")))
+        }
+        .boxed()
+    }
+
+    fn reopen(&self, store: Arc<dyn Store>) -> BoxFuture<'_, Arc<dyn Store>> {
+        async move {
+            let path = {
+                let mut open = self.open.lock().unwrap();
+                let index = open.iter().position(|(other, _)| Arc::ptr_eq(other, &store)).expect("a store of this backend");
+                open.swap_remove(index).1
+            };
+            store.close().await.unwrap();
+            drop(store);
             self.open_at(path)
         }
         .boxed()

@@ -13,7 +13,7 @@ use super::state::Shared;
 use crate::rules::{Import, exported, genesis, imported};
 
 /// The lines of a snapshot, made one by one.
-pub(super) struct Lines {
+pub(crate) struct Lines {
     rows: Rows,
     place: Place,
     written: ExportWriter,
@@ -34,12 +34,12 @@ enum Place {
 }
 
 /// The lines of a session.
-pub(super) fn lines(record: SessionRecord, rows: Rows) -> Lines {
+pub(crate) fn lines(record: SessionRecord, rows: Rows) -> Lines {
     Lines { rows, place: Place::Start(Box::new(record)), written: ExportWriter::default() }
 }
 
 /// Sends the lines as long as the session is there.
-pub(super) fn stream(shared: Arc<Shared>, id: SessionId, lines: Lines) -> BoxStream<'static, Result<ExportLine, StorageError>> {
+pub(crate) fn stream(shared: Arc<Shared>, id: SessionId, lines: Lines) -> BoxStream<'static, Result<ExportLine, StorageError>> {
     stream::unfold(Some(lines), move |lines| {
         let shared = Arc::clone(&shared);
         async move {
@@ -57,7 +57,7 @@ pub(super) fn stream(shared: Arc<Shared>, id: SessionId, lines: Lines) -> BoxStr
 }
 
 impl Lines {
-    fn next(&mut self) -> Option<Result<ExportLine, StorageError>> {
+    pub(crate) fn next(&mut self) -> Option<Result<ExportLine, StorageError>> {
         if matches!(self.place, Place::End) {
             return None;
         }
@@ -155,7 +155,7 @@ fn first_content(rows: &Rows, record: &DocumentRecord) -> i64 {
 }
 
 /// Reads the lines of an import.
-pub(super) async fn read(
+pub(crate) async fn read(
     target: &ImportTarget,
     mut lines: BoxStream<'static, Result<ExportLine, StorageError>>,
 ) -> Result<(SessionRecord, Rows), StorageError> {

@@ -13,7 +13,7 @@ use crate::rules::{COMMIT_AGE, COMMITS_KEPT, REQUEST_AGE, TOMBSTONE_AGE};
 const SESSIONS_PER_STEP: usize = 1_000;
 
 /// One bounded step, going round over the sessions.
-pub(super) fn step(state: &mut State, budget: u32, now: Millis) -> Maintained {
+pub(crate) fn step(state: &mut State, budget: u32, now: Millis) -> Maintained {
     let mut budget = Budget { left: u64::from(budget), removed: 0 };
     let from = state.maintained.map_or(Bound::Unbounded, Bound::Excluded);
     let ids: Vec<SessionId> = state.sessions.range((from, Bound::Unbounded)).map(|(id, _)| *id).take(SESSIONS_PER_STEP).collect();
@@ -129,6 +129,18 @@ fn requests(rows: &mut Rows, budget: &mut Budget, now: Millis) -> bool {
         rows.requests_by_time.remove(&(at, key));
     }
     true
+}
+
+/// Sweeps a number of rows of a deleted session again, as an earlier process did.
+pub(crate) fn sweep_again(rows: &mut Rows, count: u64) {
+    sweep(rows, &mut Budget { left: count, removed: 0 });
+}
+
+/// How many rows of a deleted session there are to be swept.
+pub(crate) fn to_sweep(rows: &Rows) -> u64 {
+    let tables = [rows.contents.len(), rows.entries.len(), rows.tasks.len(), rows.invocations.len(), rows.submissions.len()];
+    let more = [rows.documents.len(), rows.conversations.len(), rows.requests.len(), rows.commits.len()];
+    tables.into_iter().chain(more).map(|rows| rows as u64).sum()
 }
 
 /// Rows of a deleted session. Nobody reads them any more, so their indexes go at the end with the session.

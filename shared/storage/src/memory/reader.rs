@@ -19,14 +19,14 @@ use crate::rules::{Segment, ancestry, page, read_cursor, readable, visible};
 type Answer<T> = Result<T, StorageError>;
 
 /// A reader. That of a line ends with it.
-pub(super) struct Reader {
-    pub(super) shared: Arc<Shared>,
-    pub(super) id: SessionId,
-    pub(super) released: Option<Arc<AtomicBool>>,
+pub(crate) struct Reader {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) id: SessionId,
+    pub(crate) released: Option<Arc<AtomicBool>>,
 }
 
 impl Reader {
-    pub(super) fn check_released(&self) -> Answer<()> {
+    pub(crate) fn check_released(&self) -> Answer<()> {
         match &self.released {
             Some(released) if released.load(Ordering::SeqCst) => Err(StorageError::Closed),
             _ => Ok(()),

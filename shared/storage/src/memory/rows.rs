@@ -19,57 +19,57 @@ use crate::rules::Replay;
 use crate::tables::{DocumentState, Found, SubmissionIdentity, Tables, TaskIdentity};
 
 /// Which ids belong to a number: conversation to entries and the like.
-pub(super) type Index = OrdSet<(i64, i64)>;
+pub(crate) type Index = OrdSet<(i64, i64)>;
 
 /// The ids of `key` in an index that are above `after`, ascending.
-pub(super) fn under(index: &Index, key: i64, after: i64) -> impl DoubleEndedIterator<Item = i64> + '_ {
+pub(crate) fn under(index: &Index, key: i64, after: i64) -> impl DoubleEndedIterator<Item = i64> + '_ {
     index.range((Excluded((key, after)), Included((key, i64::MAX)))).map(|(_, id)| *id)
 }
 
 /// The values of a map whose keys are above `after`, ascending.
-pub(super) fn above<V>(map: &OrdMap<i64, V>, after: i64) -> impl Iterator<Item = (i64, &V)> + '_ {
+pub(crate) fn above<V>(map: &OrdMap<i64, V>, after: i64) -> impl Iterator<Item = (i64, &V)> + '_ {
     map.range((Excluded(after), Included(i64::MAX))).map(|(id, value)| (*id, value))
 }
 
 /// The rows of one session and their indexes. Ids are plain numbers here, so that ranges have bounds.
 #[derive(Clone, Debug)]
-pub(super) struct Rows {
-    pub(super) head: Head,
-    pub(super) commits: OrdMap<i64, Head>,
-    pub(super) conversations: OrdMap<i64, ConversationRecord>,
+pub(crate) struct Rows {
+    pub(crate) head: Head,
+    pub(crate) commits: OrdMap<i64, Head>,
+    pub(crate) conversations: OrdMap<i64, ConversationRecord>,
     /// Conversations by the conversation of their owner.
-    pub(super) by_owner_conversation: Index,
+    pub(crate) by_owner_conversation: Index,
     /// Conversations by the task that owns them.
-    pub(super) by_owner_task: Index,
-    pub(super) entries: OrdMap<i64, Arc<(Seq, EntryRecord)>>,
-    pub(super) by_conversation: Index,
+    pub(crate) by_owner_task: Index,
+    pub(crate) entries: OrdMap<i64, Arc<(Seq, EntryRecord)>>,
+    pub(crate) by_conversation: Index,
     /// The entries with a head, by conversation.
-    pub(super) heads: Index,
-    pub(super) tasks: OrdMap<i64, Arc<TaskRecord>>,
-    pub(super) tasks_by_conversation: Index,
-    pub(super) tasks_by_owner: Index,
-    pub(super) live_tasks: OrdSet<i64>,
-    pub(super) invocations: OrdMap<i64, InvocationRow>,
-    pub(super) submissions: OrdMap<i64, Arc<SubmissionRecord>>,
-    pub(super) submissions_by_conversation: Index,
-    pub(super) unsettled: OrdSet<i64>,
-    pub(super) request_ids: OrdMap<(i64, Arc<str>), SubmissionId>,
-    pub(super) documents: OrdMap<i64, Arc<DocumentRecord>>,
-    pub(super) by_scope: OrdSet<(DocumentScope, i64)>,
-    pub(super) by_address: OrdSet<(Arc<DocumentAddress>, i64)>,
-    pub(super) current: OrdMap<Arc<DocumentAddress>, DocumentId>,
-    pub(super) contents: OrdMap<(i64, i64), DocumentContent>,
+    pub(crate) heads: Index,
+    pub(crate) tasks: OrdMap<i64, Arc<TaskRecord>>,
+    pub(crate) tasks_by_conversation: Index,
+    pub(crate) tasks_by_owner: Index,
+    pub(crate) live_tasks: OrdSet<i64>,
+    pub(crate) invocations: OrdMap<i64, InvocationRow>,
+    pub(crate) submissions: OrdMap<i64, Arc<SubmissionRecord>>,
+    pub(crate) submissions_by_conversation: Index,
+    pub(crate) unsettled: OrdSet<i64>,
+    pub(crate) request_ids: OrdMap<(i64, Arc<str>), SubmissionId>,
+    pub(crate) documents: OrdMap<i64, Arc<DocumentRecord>>,
+    pub(crate) by_scope: OrdSet<(DocumentScope, i64)>,
+    pub(crate) by_address: OrdSet<(Arc<DocumentAddress>, i64)>,
+    pub(crate) current: OrdMap<Arc<DocumentAddress>, DocumentId>,
+    pub(crate) contents: OrdMap<(i64, i64), DocumentContent>,
     /// Documents of which content became unnecessary since the last maintenance.
-    pub(super) reclaimable: OrdSet<i64>,
-    pub(super) requests: OrdMap<String, RequestRow>,
-    pub(super) requests_by_time: OrdSet<(Millis, String)>,
-    pub(super) outbox: OrdMap<i64, OutboxRow>,
-    pub(super) wake: Option<Millis>,
+    pub(crate) reclaimable: OrdSet<i64>,
+    pub(crate) requests: OrdMap<String, RequestRow>,
+    pub(crate) requests_by_time: OrdSet<(Millis, String)>,
+    pub(crate) outbox: OrdMap<i64, OutboxRow>,
+    pub(crate) wake: Option<Millis>,
 }
 
 impl Rows {
     /// The rows of a session without records.
-    pub(super) fn new(head: Head) -> Self {
+    pub(crate) fn new(head: Head) -> Self {
         Self {
             head,
             commits: OrdMap::unit(head.seq.0, head),
@@ -102,13 +102,13 @@ impl Rows {
     }
 
     /// Replaces the newest commit, for a count of opens that starts again.
-    pub(super) fn set_head(&mut self, head: Head) {
+    pub(crate) fn set_head(&mut self, head: Head) {
         self.head = head;
         self.commits.insert(head.seq.0, head);
     }
 
     /// The contents of a document up to `at`, newest first.
-    pub(super) fn contents_to(&self, id: DocumentId, at: Point) -> impl Iterator<Item = &DocumentContent> + '_ {
+    pub(crate) fn contents_to(&self, id: DocumentId, at: Point) -> impl Iterator<Item = &DocumentContent> + '_ {
         let newest = match at {
             Point::Current => i64::MAX,
             Point::At(seq) => seq.0,
@@ -118,7 +118,7 @@ impl Rows {
     }
 
     /// What a document is replayed from.
-    pub(super) fn replay_to(&self, id: DocumentId, at: Point) -> Replay {
+    pub(crate) fn replay_to(&self, id: DocumentId, at: Point) -> Replay {
         let contents = self.contents_to(id, at).map(|content| Ok::<_, std::convert::Infallible>(content.clone()));
         Replay::newest_first(contents).unwrap_or_default()
     }

@@ -11,80 +11,85 @@ use super::faults::{Faults, lock};
 use super::rows::Rows;
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) partitions: PartitionCount,
-    pub(super) faults: Faults,
+pub(crate) struct Shared {
+    pub(crate) partitions: PartitionCount,
+    pub(crate) faults: Faults,
     /// Batches that were admitted and have not settled.
-    pub(super) in_flight: watch::Sender<usize>,
+    pub(crate) in_flight: watch::Sender<usize>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) closed: bool,
-    pub(super) sessions: BTreeMap<SessionId, Session>,
-    pub(super) tombstones: Tombstones,
+pub(crate) struct State {
+    pub(crate) closed: bool,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) tombstones: Tombstones,
     /// The wake times of all sessions.
-    pub(super) waking: BTreeSet<(Millis, SessionId)>,
+    pub(crate) waking: BTreeSet<(Millis, SessionId)>,
     /// The sessions with settlement notices.
-    pub(super) outgoing: BTreeSet<SessionId>,
+    pub(crate) outgoing: BTreeSet<SessionId>,
     /// The last session that maintenance looked at.
-    pub(super) maintained: Option<SessionId>,
+    pub(crate) maintained: Option<SessionId>,
 }
 
 /// When sessions were deleted.
 #[derive(Debug, Default)]
-pub(super) struct Tombstones {
+pub(crate) struct Tombstones {
     by_id: BTreeMap<SessionId, Millis>,
     by_time: BTreeSet<(Millis, SessionId)>,
 }
 
 impl Tombstones {
-    pub(super) fn contains(&self, id: SessionId) -> bool {
+    pub(crate) fn contains(&self, id: SessionId) -> bool {
         self.by_id.contains_key(&id)
     }
 
-    pub(super) fn insert(&mut self, id: SessionId, at: Millis) {
+    pub(crate) fn insert(&mut self, id: SessionId, at: Millis) {
         self.remove(id);
         self.by_id.insert(id, at);
         self.by_time.insert((at, id));
     }
 
-    pub(super) fn remove(&mut self, id: SessionId) {
+    pub(crate) fn remove(&mut self, id: SessionId) {
         if let Some(at) = self.by_id.remove(&id) {
             self.by_time.remove(&(at, id));
         }
     }
 
-    pub(super) fn oldest(&self) -> impl Iterator<Item = (Millis, SessionId)> + '_ {
+    /// Every tombstone.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (SessionId, Millis)> + '_ {
+        self.by_id.iter().map(|(id, at)| (*id, *at))
+    }
+
+    pub(crate) fn oldest(&self) -> impl Iterator<Item = (Millis, SessionId)> + '_ {
         self.by_time.iter().copied()
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) record: SessionRecord,
-    pub(super) rows: Rows,
+pub(crate) struct Session {
+    pub(crate) record: SessionRecord,
+    pub(crate) rows: Rows,
 }
 
 impl Shared {
-    pub(super) fn new(partitions: PartitionCount, faults: Faults) -> Self {
+    pub(crate) fn new(partitions: PartitionCount, faults: Faults) -> Self {
         Self { partitions, faults, in_flight: watch::Sender::new(0), state: Mutex::default() }
     }
 
     /// The state, unless the store is closed.
-    pub(super) fn open_state(&self) -> Result<MutexGuard<'_, State>, StorageError> {
+    pub(crate) fn open_state(&self) -> Result<MutexGuard<'_, State>, StorageError> {
         let state = self.state();
         if state.closed { Err(StorageError::Closed) } else { Ok(state) }
     }
 
     /// The state, also of a closed store.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
     /// A session's rows as they are now.
-    pub(super) fn rows(&self, id: SessionId) -> Result<Rows, StorageError> {
+    pub(crate) fn rows(&self, id: SessionId) -> Result<Rows, StorageError> {
         let state = self.open_state()?;
         Ok(state.session(id)?.rows.clone())
     }
@@ -92,18 +97,18 @@ impl Shared {
 
 impl State {
     /// A session that is not being deleted.
-    pub(super) fn session(&self, id: SessionId) -> Result<&Session, StorageError> {
+    pub(crate) fn session(&self, id: SessionId) -> Result<&Session, StorageError> {
         let session = self.sessions.get(&id).filter(|session| session.record.state != SessionState::Deleting);
         session.ok_or(StorageError::NotFound { session: id })
     }
 
-    pub(super) fn session_mut(&mut self, id: SessionId) -> Result<&mut Session, StorageError> {
+    pub(crate) fn session_mut(&mut self, id: SessionId) -> Result<&mut Session, StorageError> {
         let session = self.sessions.get_mut(&id).filter(|session| session.record.state != SessionState::Deleting);
         session.ok_or(StorageError::NotFound { session: id })
     }
 
     /// Puts rows in the place of a session's rows, and what the store keeps of them for all sessions.
-    pub(super) fn replace_rows(&mut self, id: SessionId, rows: Rows) {
+    pub(crate) fn replace_rows(&mut self, id: SessionId, rows: Rows) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if let Some(at) = session.rows.wake {
             self.waking.remove(&(at, id));
@@ -120,7 +125,7 @@ impl State {
     }
 
     /// Adds a commit that writes nothing.
-    pub(super) fn set_head(&mut self, id: SessionId, head: Head) {
+    pub(crate) fn set_head(&mut self, id: SessionId, head: Head) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.rows.set_head(head);
         }

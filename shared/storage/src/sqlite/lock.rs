@@ -74,7 +74,7 @@ fn names(_: &Metadata) -> u64 {
 /// dropped when any descriptor of the file is closed in the process. A process that dies leaves the file and not the lock. The file is
 /// never removed, since another process may be about to lock it.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(crate) struct Lock {
     file: File,
     /// What is locked, once it is known.
     identity: Option<Identity>,
@@ -95,7 +95,7 @@ impl Drop for Lock {
 impl Lock {
     /// # Errors
     /// [`StorageError::InUse`] with the holder's process id as far as it can be read.
-    pub(super) fn take(store: &Path) -> Result<Self, StorageError> {
+    pub(crate) fn take(store: &Path) -> Result<Self, StorageError> {
         let path = super::beside(store, "-lock");
         let failed = |error| OpenError::io(&path, error).at(store);
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;

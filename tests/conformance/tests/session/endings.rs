@@ -18,6 +18,7 @@ scenarios! {
     a_panicking_close_listener_changes_nothing,
     a_panicking_report_changes_nothing,
     watches_have_ended_when_close_listeners_are_called,
+    a_failure_and_a_lost_line_call_close_listeners_once,
     an_end_that_is_given_up_clears_the_count_of_opens,
     a_later_closer_waits_for_the_end,
     orderly_ends_without_a_commit_quarantine_nothing,
@@ -140,6 +141,28 @@ async fn watches_have_ended_when_close_listeners_are_called(world: World) {
     let _subscription = world.session.subscribe_close(move || *sink.lock().unwrap() = state.end().map(|end| end.reason()));
     world.session.close().await.unwrap();
     assert_eq!(*seen.lock().unwrap(), Some("session_closed"));
+}
+
+/// Whoever waits looks again: nothing else would wake it.
+async fn a_failure_and_a_lost_line_call_close_listeners_once(mut world: World) {
+    for lost in [false, true] {
+        add(&world.session).await.unwrap();
+        let state = world.session.document_state(&IN_SESSION, ()).await.unwrap().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&seen);
+        let subscription = world.session.subscribe_close(move || sink.lock().unwrap().push(state.end().map(|end| end.reason())));
+        if lost {
+            world.store().open(world.session.id(), Fence { epoch: Epoch(0), at: NOW }).await.unwrap();
+            assert!(matches!(add(&world.session).await, Err(CommitError::NotOwner)));
+        } else {
+            world.probe.fault(Fault::LostAfter);
+            assert!(matches!(add(&world.session).await, Err(CommitError::Failed(_))));
+        }
+        let _ = world.session.close().await;
+        assert_eq!(*seen.lock().unwrap(), [Some(if lost { "takeover" } else { "failed" })]);
+        drop(subscription);
+        world.open().await;
+    }
 }
 
 /// Opens the session as its only owner does, with every opening counted.

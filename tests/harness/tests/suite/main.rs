@@ -1,27 +1,38 @@
 //! Scenarios of the harness.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
+mod anchors;
 mod asks;
 mod background;
 mod calls;
+mod cascade;
 mod closing;
+mod completing;
 mod configuration;
 mod conversations;
 mod crash;
+mod crash_left;
 mod creation;
+mod fail_fast;
 mod generation;
+mod host_waits;
 mod inbox;
 mod inbox_ops;
+mod init;
+mod inspection;
 mod kill_matrix;
 mod opening;
 mod outage;
+mod ownership;
 mod prompt;
+mod queueing;
 mod rounds;
 mod stale;
 mod subagents;
 mod tasks;
 mod tools;
 mod usage;
+mod watches;
 mod withdrawn;
 
 use picofleet_harness::frame::Frame;

@@ -4,19 +4,19 @@ use picofleet_session::storage::StorageError;
 use picofleet_session::{DocumentAddress, Point, StoredDocument};
 
 use super::super::{SessionLine, chain};
-use super::GONE;
+use super::{GONE, Hold};
 use crate::wire::{Answer, HoldId, ReadFailure, StoreAnswer, StoreRead};
 
 impl SessionLine {
     /// Answers a read of a held line.
     pub(in crate::line) async fn ask(&self, id: HoldId, read: StoreRead) -> Answer {
         let Some(hold) = self.find_hold(id).filter(|hold| hold.reads()) else { return GONE };
-        let answer = self.read_held(read).await.unwrap_or_else(|error| StoreAnswer::Failed(failure(&error)));
+        let answer = self.read_held(&hold, read).await.unwrap_or_else(|error| StoreAnswer::Failed(failure(&error)));
         // What was read behind the end of the hold may be of a later state.
         if hold.reads() { Answer::Stored(Box::new(answer)) } else { GONE }
     }
 
-    async fn read_held(&self, read: StoreRead) -> Result<StoreAnswer, StorageError> {
+    async fn read_held(&self, hold: &Hold, read: StoreRead) -> Result<StoreAnswer, StorageError> {
         let store = self.session().store();
         Ok(match read {
             StoreRead::Conversation(id) => StoreAnswer::Conversation(store.conversation(id).await?),
@@ -33,7 +33,10 @@ impl SessionLine {
                 StoreAnswer::Submission(store.submission_by_request(conversation, key).await?)
             }
             StoreRead::Submissions(query, limit, cursor) => StoreAnswer::Submissions(store.scan_submissions(query, limit, cursor).await?),
-            StoreRead::DocumentAt(address) => StoreAnswer::Stored(self.stored_at(address, Point::Current).await?),
+            StoreRead::DocumentAt(address) => StoreAnswer::Stored(match hold.shown(self, &address).await? {
+                Some(stored) => Some(stored),
+                None => self.stored_at(address, Point::Current).await?,
+            }),
             StoreRead::FindDocument(address, at) => StoreAnswer::Found(store.find_document(address, at).await?),
             StoreRead::Document(id, at) => StoreAnswer::Stored(store.document(id, at).await?),
             StoreRead::Documents(query, limit, cursor) => StoreAnswer::Documents(store.scan_documents(query, limit, cursor).await?),
@@ -41,7 +44,7 @@ impl SessionLine {
     }
 
     /// The document of an address with its value.
-    pub(super) async fn stored_at(&self, address: DocumentAddress, at: Point) -> Result<Option<StoredDocument>, StorageError> {
+    pub(in crate::line) async fn stored_at(&self, address: DocumentAddress, at: Point) -> Result<Option<StoredDocument>, StorageError> {
         let store = self.session().store();
         match store.find_document(address, at).await? {
             Some(record) => store.document(record.create.id, at).await,

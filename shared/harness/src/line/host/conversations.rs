@@ -24,11 +24,7 @@ impl SessionLine {
             Ok(patch) => patch,
             Err(failure) => return Ok(Answer::Failed(failure)),
         };
-        self.keyed(key, async |tx| {
-            let record = tx.create_conversation(ownership).await?;
-            self.made(tx, record, patch).await
-        })
-        .await
+        self.keyed(key, async |tx| Ok(answer(self.new_conversation(tx, New::Independent(ownership), patch).await?))).await
     }
 
     pub(super) async fn fork(
@@ -43,26 +39,33 @@ impl SessionLine {
             Ok(patch) => patch,
             Err(failure) => return Ok(Answer::Failed(failure)),
         };
-        self.keyed(key, async |tx| {
-            let record = match tx.fork_conversation(parent, at, ownership).await.map_err(CommitError::from) {
-                Err(CommitError::Invalid(violation @ Violation::NotVisible { .. })) => {
-                    return Ok(Answer::Failed(HostFailure::InvalidField { field: "at".to_owned(), why: violation.to_string() }));
-                }
-                other => other?,
-            };
-            self.made(tx, record, patch).await
-        })
-        .await
+        let new = New::Fork { parent, at, ownership };
+        self.keyed(key, async |tx| Ok(answer(self.new_conversation(tx, new, patch).await?))).await
     }
 
-    /// What a new conversation has beyond its record. The check of tools is against what is active before the change.
-    async fn made(&self, tx: &Tx, record: ConversationRecord, patch: Option<ConfigPatch>) -> Result<Answer, CommitError> {
+    /// Makes a conversation with its setups, and changes its configuration. The check of tools is against what is active before the change.
+    pub(in crate::line) async fn new_conversation(
+        &self,
+        tx: &Tx,
+        new: New,
+        patch: Option<ConfigPatch>,
+    ) -> Result<Result<ConversationRecord, HostFailure>, CommitError> {
+        let made = match new {
+            New::Independent(ownership) => tx.create_conversation(ownership).await,
+            New::Fork { parent, at, ownership } => tx.fork_conversation(parent, at, ownership).await,
+        };
+        let record = match made.map_err(CommitError::from) {
+            Err(CommitError::Invalid(violation @ Violation::NotVisible { .. })) => {
+                return Ok(Err(HostFailure::InvalidField { field: "at".to_owned(), why: violation.to_string() }));
+            }
+            other => other?,
+        };
         if let Some(patch) = patch
             && let Err(failure) = self.change_config(tx, record.id, patch).await?
         {
-            return Ok(Answer::Failed(failure));
+            return Ok(Err(failure));
         }
-        Ok(Answer::Value(json(Some(&record))))
+        Ok(Ok(record))
     }
 
     /// Admits a write of `pi.reset` with its own head and the handoff as a user message (section 8.1).
@@ -115,7 +118,23 @@ impl SessionLine {
     }
 }
 
-fn parsed(config: Option<&Json>) -> Result<Option<ConfigPatch>, HostFailure> {
+/// A conversation that is made.
+#[derive(Clone, Copy)]
+pub(in crate::line) enum New {
+    /// One of its own.
+    Independent(ConversationOwnership),
+    /// One that begins with another one's history.
+    Fork { parent: ConversationId, at: EntryId, ownership: ConversationOwnership },
+}
+
+fn answer(made: Result<ConversationRecord, HostFailure>) -> Answer {
+    match made {
+        Ok(record) => Answer::Value(json(Some(&record))),
+        Err(failure) => Answer::Failed(failure),
+    }
+}
+
+pub(in crate::line) fn parsed(config: Option<&Json>) -> Result<Option<ConfigPatch>, HostFailure> {
     config.map(ConfigPatch::parse).transpose().map_err(|invalid| {
         let InvalidConfig { field, why } = invalid;
         HostFailure::InvalidField { field: if field.is_empty() { "config".to_owned() } else { format!("config.{field}") }, why }

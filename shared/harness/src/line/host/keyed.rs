@@ -1,7 +1,7 @@
 //! Calls that are done once: the answer is stored under the caller's key in the commit of the call (`protocol.md` 3).
 
 use picofleet_session::storage::RequestRow;
-use picofleet_session::{CommitError, Json, Tx, TxError, Violation};
+use picofleet_session::{CommitError, Json, Millis, Tx, TxError, Violation};
 use sha2::{Digest as _, Sha256};
 
 use crate::line::{LineError, SessionLine, chain};
@@ -11,14 +11,14 @@ use crate::wire::{Answer, HostCall, HostFailure};
 const KEY_MAX: usize = 255;
 
 /// A key with the digest of its call.
-pub(super) struct Key {
+pub(in crate::line) struct Key {
     key: String,
     digest: String,
 }
 
 impl Key {
     /// The key of a call, and the call.
-    pub(super) fn of(call: HostCall) -> Result<(Option<Self>, HostCall), HostFailure> {
+    pub(in crate::line) fn of(call: HostCall) -> Result<(Option<Self>, HostCall), HostFailure> {
         let HostCall::Keyed { key, call } = call else { return Ok((None, call)) };
         if key.is_empty() || key.len() > KEY_MAX {
             return Err(HostFailure::InvalidField {
@@ -47,6 +47,17 @@ impl Key {
         let digest = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
         Ok((Some(Self { key, digest }), *call))
     }
+
+    /// The key of the same call with a closure, which is another call.
+    pub(in crate::line) fn with_closure(self) -> Self {
+        Self { digest: format!("closure:{}", self.digest), ..self }
+    }
+
+    /// The row that answers a repetition.
+    pub(in crate::line) fn row(self, answer: &Answer, at: Millis) -> Result<RequestRow, CommitError> {
+        let answer = Json::from_serde(answer).map_err(|error| unreadable(&error))?;
+        Ok(RequestRow { key: self.key, digest: self.digest, answer, at })
+    }
 }
 
 impl SessionLine {
@@ -70,8 +81,7 @@ impl SessionLine {
                     return Err(Refused::Failure(failure));
                 }
                 if let Some(key) = key {
-                    let stored = Json::from_serde(&answer).map_err(|error| unreadable(&error))?;
-                    tx.put_request(RequestRow { key: key.key, digest: key.digest, answer: stored, at: tx.now() });
+                    tx.put_request(key.row(&answer, tx.now())?);
                 }
                 Ok(answer)
             })
@@ -83,7 +93,8 @@ impl SessionLine {
         }
     }
 
-    async fn answered(&self, key: &Key) -> Result<Option<Answer>, Refused> {
+    /// The answer that is stored under a key, if there is one.
+    pub(in crate::line) async fn answered(&self, key: &Key) -> Result<Option<Answer>, Refused> {
         let row = self.session().store().request(key.key.clone()).await.map_err(|error| CommitError::from(TxError::from(error)))?;
         let Some(row) = row else { return Ok(None) };
         if row.digest != key.digest {
@@ -94,8 +105,10 @@ impl SessionLine {
 }
 
 /// Why a call's commit rolled back.
-enum Refused {
+pub(in crate::line) enum Refused {
+    /// The call failed.
     Failure(HostFailure),
+    /// The commit failed.
     Commit(CommitError),
 }
 
@@ -110,7 +123,7 @@ fn unreadable(error: &dyn std::fmt::Display) -> CommitError {
 }
 
 /// An error as what the caller can do about it. What only says that the session is not here stays an error.
-pub(super) fn failure(error: LineError) -> Result<HostFailure, LineError> {
+pub(in crate::line) fn failure(error: LineError) -> Result<HostFailure, LineError> {
     match error {
         LineError::Commit(CommitError::Invalid(violation)) => Ok(match violation {
             Violation::UnknownConversation { conversation } => {

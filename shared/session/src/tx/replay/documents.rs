@@ -84,6 +84,9 @@ impl Tx {
             }
             return Ok(slot);
         }
+        if let Some(copy) = self.staged_copy(id) {
+            return self.open_staged_copy(copy, content).await;
+        }
         let Loaded { record, stored_version, deltas_since_base, tracker, .. } = self.committed_by_id(id).await?;
         let base = matches!(content, DocumentContent::Base { .. });
         let tracker = match content {
@@ -104,6 +107,25 @@ impl Tx {
             retired: AtomicBool::new(false),
         };
         self.place(address, slot)
+    }
+
+    /// What a fork of this transaction itself copies to a document.
+    fn staged_copy(&self, id: DocumentId) -> Option<DocumentCopy> {
+        self.state().staged.copies.values().find(|copy| copy.create.id == id).cloned()
+    }
+
+    /// The slot of a copy that this transaction's own fork makes: changed, it becomes an ordinary creation (section 3.7).
+    async fn open_staged_copy(&self, copy: DocumentCopy, content: &DocumentContent) -> Result<&Slot, TxError> {
+        let DocumentCopy { create, source, at } = copy;
+        let stored = self.store.document(source, at).await?.ok_or_else(|| broken(format!("there is no document {source}")))?;
+        let tracker = match content {
+            _ if content.version() == stored.version => Tracker::new(stored.value)?,
+            DocumentContent::Base { version, value } if *version > stored.version => Tracker::new(value.clone())?,
+            _ => return Err(broken(format!("document {source} is stored at version {}", stored.version))),
+        };
+        let address = create.address();
+        self.state().staged.copies.remove(&address);
+        self.place(address, Slot::created(create, Rules::foreign(content.version(), true), tracker))
     }
 
     /// A committed document at the version that storage has, out of the line's memory where that fits.
@@ -130,6 +152,10 @@ impl Tx {
         let create = if let Some(slot) = open {
             slot.retire();
             slot.create.clone()
+        } else if let Some(copy) = self.staged_copy(id) {
+            // Nothing has been written of it yet: without it the fork simply has no such document.
+            self.state().staged.copies.remove(&copy.create.address());
+            return Ok(copy.create);
         } else {
             if self.state().staged.retired.iter().any(|record| record.create.id == id) {
                 return Err(broken(format!("document {id} is retired already")));

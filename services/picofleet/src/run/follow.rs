@@ -1,0 +1,131 @@
+//! Says the prompt, and shows what happens until it is answered.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use futures::FutureExt as _;
+use futures::future::Fuse;
+use picofleet_harness::line::{ConversationWatch, Followed};
+use picofleet_harness::submission::SubmissionDraft;
+use picofleet_harness::wire::HostCall;
+use picofleet_session::{InputState, Json, ROOT_CONVERSATION_ID, SessionId, SubmissionId, SubmissionRecord, SubmissionState};
+
+use super::Run;
+use super::configure::configure;
+use super::interrupts::Interrupts;
+use super::printer::{Printer, idle};
+use crate::engine::Engine;
+use crate::failure::Failure;
+
+pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>, interrupts: &mut Interrupts) -> anyhow::Result<()> {
+    let (mut follow, mut printer) = tokio::select! {
+        begun = begin(engine, session, run) => begun?,
+        () = interrupts.next() => return Err(run.leave(session, false)),
+    };
+    // Its answer comes when the tools have ended; a second Ctrl-C does not wait for that.
+    let mut abort = Fuse::terminated();
+    let mut told = false;
+    let end = loop {
+        if follow.wanted.is_none() && idle(follow.watch.documents()) {
+            break None;
+        }
+        tokio::select! {
+            settled = follow.next(&mut printer) => {
+                if interrupts.count() == 1 && !told && follow.aborted {
+                    told = true;
+                    printer.note("the abort is stored; Ctrl-C again leaves at once")?;
+                }
+                if let Some(record) = settled? {
+                    break Some(record);
+                }
+            }
+            () = interrupts.next() => {
+                if interrupts.count() > 1 {
+                    return Err(run.leave(session, follow.aborted));
+                }
+                printer.note("aborting")?;
+                abort = engine.host::<Json>(session, HostCall::Abort { conversation: ROOT_CONVERSATION_ID, background: false }).boxed().fuse();
+            }
+            aborted = &mut abort => drop(aborted?),
+        }
+    };
+    printer.end(follow.watch.documents(), session)?;
+    let verdict = match (end, printer.failure()) {
+        (Some(record), _) => verdict(&record),
+        (None, Some(failure)) => Err(anyhow::anyhow!("unanswered: {failure}")),
+        (None, None) => Ok(()),
+    };
+    match verdict {
+        Err(error) if interrupts.count() > 0 => Err(error.context(Failure::Interrupted("aborted by Ctrl-C".to_owned()))),
+        // Unfinished work of a session has no submission to tell how it ended.
+        Ok(()) if interrupts.count() > 0 && follow.wanted.is_none() => bail!(Failure::Interrupted("aborted by Ctrl-C".to_owned())),
+        verdict => verdict,
+    }
+}
+
+async fn begin<'a>(engine: &'a Engine, session: SessionId, run: &Run<'_>) -> anyhow::Result<(Follow<'a>, Printer)> {
+    let _: Json = engine.host(session, HostCall::Root).await?;
+    // At once: unfinished work went on when the session opened, and what it does is shown.
+    let watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
+    let printer = Printer::new(watch.documents());
+    configure(engine, session, run).await?;
+    let wanted = submit(engine, session, run.args.prompt.as_deref()).await?;
+    Ok((Follow { engine, session, watch, wanted, aborted: false }, printer))
+}
+
+/// Says the prompt, if there is one.
+async fn submit(engine: &Engine, session: SessionId, prompt: Option<&str>) -> anyhow::Result<Option<SubmissionId>> {
+    let Some(prompt) = prompt else { return Ok(None) };
+    let call = HostCall::Submit { conversation: ROOT_CONVERSATION_ID, draft: SubmissionDraft::input(prompt) };
+    let submission: SubmissionRecord = engine.host(session, call).await?;
+    Ok(Some(submission.id))
+}
+
+struct Follow<'a> {
+    engine: &'a Engine,
+    session: SessionId,
+    watch: ConversationWatch,
+    /// The submission that is to be answered.
+    wanted: Option<SubmissionId>,
+    /// A task of the conversation is marked to be aborted: that survives this process.
+    aborted: bool,
+}
+
+impl Follow<'_> {
+    /// Shows what comes next; gives the submission when it is settled.
+    async fn next(&mut self, printer: &mut Printer) -> anyhow::Result<Option<Arc<SubmissionRecord>>> {
+        let seen = match self.watch.next().await {
+            Followed::Frame(frame) => {
+                printer.frame(&frame, self.watch.documents())?;
+                self.aborted |= frame.tasks.iter().any(|task| task.abort_requested);
+                frame.submissions.into_iter().find(|record| Some(record.id) == self.wanted)
+            }
+            Followed::Gap => {
+                self.watch = self.engine.watch(self.session, ROOT_CONVERSATION_ID).await?;
+                // It may have been settled in a frame that is missing, and no other would say so.
+                self.look().await?
+            }
+            Followed::End => bail!("the session ended"),
+        };
+        Ok(seen.filter(|record| record.settled()))
+    }
+
+    /// The submission as it is now.
+    async fn look(&self) -> anyhow::Result<Option<Arc<SubmissionRecord>>> {
+        let Some(submission) = self.wanted else { return Ok(None) };
+        let record: SubmissionRecord = self.engine.host(self.session, HostCall::WaitSubmission { submission, timeout_ms: 0 }).await?;
+        Ok(Some(Arc::new(record)))
+    }
+}
+
+fn verdict(record: &SubmissionRecord) -> anyhow::Result<()> {
+    match &record.state {
+        SubmissionState::Input(InputState::Unanswered { reason, detail, .. }) => {
+            let detail = detail
+                .as_ref()
+                .map(|detail| format!(": {}", detail.as_str().map_or_else(|| detail.to_string(), std::borrow::Cow::into_owned)));
+            bail!("unanswered, {reason}{}", detail.unwrap_or_default())
+        }
+        _ => Ok(()),
+    }
+}

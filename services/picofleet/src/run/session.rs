@@ -1,0 +1,39 @@
+//! The session of a run.
+
+use anyhow::bail;
+use picofleet_session::storage::{PAGE_MAX, SessionCreate, SessionQuery, Store};
+use picofleet_session::{Clock, SessionId};
+
+use super::Run;
+use crate::failure::Failure;
+
+/// The session that the arguments name, or a new one.
+pub(super) async fn session(store: &dyn Store, run: &Run<'_>) -> anyhow::Result<SessionId> {
+    let url = &run.url;
+    if let Some(id) = run.args.session {
+        return match store.session(id).await? {
+            Some(session) => Ok(session.id),
+            None => bail!(Failure::Usage(format!("there is no session {id} in {url}; name another store with --store or [storage] url"))),
+        };
+    }
+    if run.args.latest {
+        return match newest(store).await? {
+            Some(id) => Ok(id),
+            None => bail!(Failure::Usage(format!("there is no session in {url} yet; leave out --continue or name another store"))),
+        };
+    }
+    Ok(store.create(SessionCreate::new(Clock::system().now())).await?.session.id)
+}
+
+async fn newest(store: &dyn Store) -> anyhow::Result<Option<SessionId>> {
+    let mut newest = None;
+    let mut cursor = None;
+    loop {
+        let page = store.sessions(SessionQuery::default(), PAGE_MAX, cursor).await?;
+        newest = page.items.into_iter().map(|session| (session.created_at, session.id)).chain(newest).max();
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(newest.map(|(_, id)| id));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `config check` and `config show`: files, overrides, exit codes, no secrets.
+
+use crate::place::Place;
+use crate::server::{APIS, acme};
+
+#[tokio::test]
+async fn without_a_file_the_defaults_are_good() {
+    let place = Place::new();
+    assert_eq!(place.run(&["config", "check"]).await.with(0), "ok: no file, only defaults; 0 providers, 0 models\n");
+    let shown = place.run(&["config", "show"]).await.with(0);
+    assert!(shown.contains("url = \"sqlite:./picofleet.db\"") && shown.contains("workspace = \"./workspace\""), "{shown}");
+    assert!(!place.path("picofleet.db").exists() && !place.path("workspace").exists());
+}
+
+#[tokio::test]
+async fn the_file_is_the_named_one_or_the_one_in_the_folder() {
+    let mut place = Place::new();
+    place.write("picofleet.toml", "[storage]\nurl = \"sqlite:in-folder.db\"\n");
+    place.write("variable.toml", "[storage]\nurl = \"sqlite:by-variable.db\"\n");
+    place.write("flag.toml", "[storage]\nurl = \"sqlite:by-flag.db\"\n");
+    assert!(place.run(&["config", "show"]).await.with(0).contains("in-folder"));
+    place.set("PICOFLEET_CONFIG", "variable.toml");
+    assert!(place.run(&["config", "show"]).await.with(0).contains("by-variable"));
+    assert!(place.run(&["config", "show", "--config", "flag.toml"]).await.with(0).contains("by-flag"));
+    assert_eq!(place.run(&["--config", "flag.toml", "config", "check"]).await.with(0), "ok: flag.toml; 0 providers, 0 models\n");
+    place.set("PICOFLEET_STORAGE__URL", "sqlite:by-override.db");
+    assert!(place.run(&["config", "show", "--config", "flag.toml"]).await.with(0).contains("by-override"));
+    let missing = place.run(&["config", "check", "--config", "missing.toml"]).await.with(64);
+    assert!(missing.contains("read the configuration missing.toml") && missing.contains("No such file"), "{missing}");
+}
+
+/// Each with the line in the file and the exit code of a wrong command line, for every command that reads the configuration.
+#[tokio::test]
+async fn what_is_wrong_is_told_with_its_line() {
+    for (text, expected) in [
+        ("[storage]\n\nspeed = 3\n", "picofleet.toml:3: unknown field `speed`"),
+        ("[storage\n", "picofleet.toml:1: "),
+        ("[storage]\nurl = \"postgres://u:hunter2@db/x\"\n", "picofleet.toml:2: storage.url: this build cannot open PostgreSQL"),
+        (
+            "[storage]\nurl = \"jsonl:\"\n",
+            "picofleet.toml:2: storage.url: sqlite: is followed by the path of a file, jsonl: by that of a directory",
+        ),
+        ("[storage]\nurl = \"hunter2\"\n", "picofleet.toml:2: storage.url: no store has such a URL"),
+        ("[defaults]\nthinking_level = \"hunter2\"\n", "picofleet.toml:2: an unknown word, expected one of `off`"),
+        ("[defaults]\nmodel = \"a/m\"\n", "picofleet.toml:2: defaults.model: there is no provider"),
+        (
+            "[providers.a]\napi = \"openai-responses\"\nbase_url = \"http://u:hunter2@a\"\n",
+            "picofleet.toml:3: providers.a.base_url: it has a user",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\n[providers.a.http]\nidle_timeout_ms = 0\n",
+            "picofleet.toml:4: providers.a.http.idle_timeout_ms: 0 ",
+        ),
+        ("[providers.a]\napi = \"scripted\"\nheaders = \"hunter2\"\n", "picofleet.toml:3: a value of the wrong type"),
+    ] {
+        let place = Place::new();
+        place.write("picofleet.toml", text);
+        for command in [&["config", "check"][..], &["config", "show"], &["models", "list"], &["models", "test", "a/m"], &["run", "hello"]] {
+            let told = place.run(command).await.with(64);
+            assert!(told.contains(expected) && !told.contains("hunter2"), "{command:?}: {told}");
+        }
+        assert!(!place.path("picofleet.db").exists() && !place.path("workspace").exists());
+    }
+}
+
+#[tokio::test]
+async fn a_bad_variable_is_named_and_good_ones_are_not() {
+    let mut place = Place::new();
+    place.write("picofleet.toml", "[storage]\nurl = \"memory:\"\n");
+    place.set("PICOFLEET_TOOLS__WORKSPACE", "elsewhere");
+    place.set("PICOFLEET_STORAGE__URL", "postgres://u:hunter2@db/x");
+    // No override: it has no section.
+    place.set("PICOFLEET_VECTORS", "x");
+    let told = place.run(&["config", "check"]).await.with(64);
+    assert!(told.contains("PICOFLEET_STORAGE__URL: storage.url: this build cannot open PostgreSQL"), "{told}");
+    assert!(!told.contains("WORKSPACE") && !told.contains("VECTORS") && !told.contains("hunter2"), "{told}");
+}
+
+#[tokio::test]
+async fn no_output_has_a_secret() {
+    let mut place = Place::new();
+    place.set("ACME_KEY", "hunter2-in-variable");
+    place.write("key", "hunter2-in-file");
+    let headers =
+        "api_key_env = \"ACME_KEY\"\nheaders = { x-team = \"blue\", x-goog-api-key = \"hunter2-in-header\", Cookie = \"a=hunter2\" }\n";
+    let file = "[providers.other]\napi = \"anthropic-messages\"\nbase_url = \"http://127.0.0.1:1\"\napi_key_file = \"key\"\n";
+    place.write("picofleet.toml", &format!("{}{file}", acme(APIS[0], "http://127.0.0.1:1", headers)));
+    for command in [&["config", "check"][..], &["config", "show"], &["models", "list"]] {
+        let text = place.run(command).await.with(0);
+        assert!(!text.contains("hunter2"), "{command:?}: {text}");
+    }
+    let shown = place.run(&["config", "show"]).await.with(0);
+    for kept in ["ACME_KEY", "api_key_file = \"key\"", "x-team = \"blue\"", "x-goog-api-key = \"[hidden]\"", "Cookie = \"[hidden]\""] {
+        assert!(shown.contains(kept), "no {kept} in {shown}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_shown_is_a_good_configuration() {
+    let place = Place::new();
+    place.write("picofleet.toml", &acme(APIS[2], "https://127.0.0.1:1", "ca_file = \"ca.pem\"\nlimits = { concurrency = 3 }\n"));
+    let shown = place.run(&["config", "show"]).await.with(0);
+    place.write("shown.toml", &shown);
+    assert_eq!(place.run(&["config", "check", "--config", "shown.toml"]).await.with(0), "ok: shown.toml; 1 providers, 1 models\n");
+    assert_eq!(place.run(&["config", "show", "--config", "shown.toml"]).await.with(0), shown);
+}
+
+#[tokio::test]
+async fn the_example_of_the_readme_is_a_good_configuration() {
+    let readme = include_str!("../../../../README.md");
+    let example = readme.split_once("```toml\n").unwrap().1.split("```").next().unwrap();
+    let place = Place::new();
+    place.write("picofleet.toml", example);
+    assert_eq!(place.run(&["config", "check"]).await.with(0), "ok: picofleet.toml; 1 providers, 1 models\n");
+    // What is commented out is right, too.
+    let comments = ["# ca_file = ", "# user = "].iter().fold(example.to_owned(), |text, key| text.replace(key, &key[2..]));
+    assert_eq!(comments.matches("# ").count(), example.matches("# ").count() - 2);
+    place.write("picofleet.toml", &comments);
+    place.run(&["config", "check"]).await.with(0);
+}
+
+#[tokio::test]
+async fn a_wrong_command_line_has_its_exit_code() {
+    let place = Place::new();
+    for arguments in [&["config"][..], &["config", "other"], &["models", "test"], &["run"], &["run", "x", "--session", "y"], &[]] {
+        place.run(arguments).await.with(64);
+    }
+    assert!(place.run(&["--help"]).await.with(0).contains("config"));
+    assert!(place.run(&["--version"]).await.with(0).starts_with("picofleet "));
+}

@@ -1,0 +1,12 @@
+//! The program as a process: what it reads, prints, sends and leaves behind, and its exit codes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
+mod config;
+mod kill;
+mod models;
+mod place;
+mod proxy;
+mod run;
+mod server;
+mod terminal;
+mod user;

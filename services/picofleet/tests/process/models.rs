@@ -1,0 +1,118 @@
+//! `models list` and `models test`.
+
+use crate::place::Place;
+use crate::server::{APIS, Api, KEY, Manner, Server, acme};
+
+const KEYED: &str = "api_key_env = \"ACME_KEY\"\nhttp = { environment_proxies = false }\n";
+
+fn place(api: Api, server: &Server, more: &str) -> Place {
+    let mut place = Place::new();
+    place.write("picofleet.toml", &acme(api, &format!("http://127.0.0.1:{}", server.port), more));
+    place.set("ACME_KEY", KEY);
+    place
+}
+
+/// The line about one probe.
+fn line<'a>(text: &'a str, what: &str) -> &'a str {
+    text.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("no line {what:?} in {text}"))
+}
+
+#[tokio::test]
+async fn a_model_is_tried_for_a_stream_a_call_and_an_error() {
+    for api in APIS {
+        let server = Server::start(api, Manner::Good).await;
+        let text = place(api, &server, KEYED).run(&["models", "test", "acme/m"]).await.with(0);
+        assert!(line(&text, "streamed answer").contains("yes     2 pieces, 7 tokens in, 2 out"), "{}: {text}", api.name);
+        assert!(line(&text, "tool call").contains("yes     get_time {\"city\":\"Paris\"}"), "{}: {text}", api.name);
+        let error = line(&text, "error");
+        assert!(error.contains("yes ") && error.contains("404") && error.contains("there is no such model"), "{}: {text}", api.name);
+        let received = server.received();
+        assert_eq!(received.len(), 3);
+        for request in received {
+            assert!(request.head.starts_with(&format!("POST {}", api.path)), "{}", request.head);
+            let key = request.header("authorization").or_else(|| request.header("x-api-key")).unwrap();
+            assert!(key.ends_with(KEY), "{key}");
+        }
+        assert!(!text.contains("hush"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_only_talks_does_not_work() {
+    for api in APIS {
+        let server = Server::start(api, Manner::Talks).await;
+        let text = place(api, &server, KEYED).run(&["models", "test", "acme/m"]).await.with(1);
+        assert!(line(&text, "streamed answer").contains("yes "), "{text}");
+        assert!(line(&text, "tool call").contains("no      the model answered without a call"), "{text}");
+        assert!(line(&text, "error").contains("a model that does not exist gave an answer"), "{text}");
+        assert!(text.contains("error: 2 of 3 did not work"), "{text}");
+    }
+}
+
+/// A server that repeats all that it was told, with the key in its usual header and in one of the user's.
+#[tokio::test]
+async fn a_server_that_repeats_the_request_gives_no_key_away() {
+    let other = "headers = { x-goog-api-key = \"sk-hush-0123456789\" }\nhttp = { environment_proxies = false }\n";
+    for api in APIS {
+        for more in [KEYED, other] {
+            let server = Server::start(api, Manner::Refuses).await;
+            let text = place(api, &server, more).run(&["models", "test", "acme/m"]).await.with(1);
+            assert!(line(&text, "streamed answer").contains("you sent POST"), "{text}");
+            assert!(line(&text, "error").contains("an ordinary request fails as well"), "{text}");
+            assert!(text.contains("[redacted]") && !text.contains("hush"), "{text}");
+            assert!(server.received()[0].head.contains(KEY));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_keys_is_asked_without_one() {
+    for api in APIS {
+        let server = Server::start(api, Manner::Good).await;
+        let place = place(api, &server, "http = { environment_proxies = false }\n");
+        place.run(&["config", "check"]).await.with(0);
+        place.run(&["models", "test", "acme/m"]).await.with(0);
+        let head = server.received()[0].head.to_lowercase();
+        assert!(!head.contains("authorization") && !head.contains("api-key"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn the_built_in_model_is_tried_without_a_server() {
+    let text = Place::new().run(&["models", "test", "scripted/demo"]).await.with(0);
+    assert!(line(&text, "tool call").contains("yes     bash"), "{text}");
+    assert!(line(&text, "error").contains("-       does not apply"), "{text}");
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_there_is_told() {
+    for (name, expected) in [("acme/other", "there is no model acme/other"), ("m", "\"m\" is no PROVIDER/MODEL")] {
+        let text = Place::new().run(&["models", "test", name]).await.with(64);
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_fails_every_probe() {
+    let server = Server::start(APIS[0], Manner::Good).await;
+    let place = place(APIS[0], &server, KEYED);
+    drop(server);
+    let text = place.run(&["models", "test", "acme/m"]).await.with(1);
+    assert!(line(&text, "streamed answer").contains("no      Connection error"), "{text}");
+    assert!(!text.contains("hush"), "{text}");
+}
+
+#[tokio::test]
+async fn the_list_has_models_and_providers_that_cannot_be_used() {
+    let place = Place::new();
+    let file = acme(APIS[0], "http://127.0.0.1:1", "api_key_env = \"ACME_KEY\"\n");
+    place.write("picofleet.toml", &format!("{file}[defaults]\nmodel = \"acme/m\"\n"));
+    let text = place.run(&["models", "list"]).await.with(0);
+    let own = line(&text, "acme/m (default)");
+    assert!(own.contains("openai-completions") && own.contains("100000") && own.contains("1000"), "{text}");
+    assert!(line(&text, "scripted/demo").contains("200000"), "{text}");
+    assert!(
+        line(&text, "provider acme").contains("can't be used: read a key from the environment variable ACME_KEY: it is not set"),
+        "{text}"
+    );
+}

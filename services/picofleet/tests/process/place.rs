@@ -1,0 +1,142 @@
+//! A folder of its own in which the program runs, with an environment of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{Child, Command};
+use tokio::sync::RwLock;
+
+/// Fails a test that waits for what does not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Every start of `run` ends commands that killed processes left. Tests that leave some hold this alone, others that run share it.
+pub(crate) static RUNS: RwLock<()> = RwLock::const_new(());
+
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} did not come"))
+}
+
+pub(crate) struct Place {
+    folder: TempDir,
+    variables: Vec<(String, String)>,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ended {
+    /// Both outputs, if it ended as it should.
+    #[track_caller]
+    pub(crate) fn with(self, code: i32) -> String {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        format!("{}{}", self.out, self.err)
+    }
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
+    }
+
+    /// A place whose default model plays a script, with a store and a workspace of its own.
+    pub(crate) fn scripted(script: &str) -> Self {
+        let place = Self::new();
+        place.write("script.toml", script);
+        place.write(
+            "picofleet.toml",
+            "[providers.s]\napi = \"scripted\"\nscript = \"script.toml\"\n\
+             [[providers.s.models]]\nid = \"m\"\ncontext_window = 100000\nmax_tokens = 1000\n[defaults]\nmodel = \"s/m\"\n",
+        );
+        place
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn set(&mut self, variable: &str, value: impl Into<String>) {
+        self.variables.push((variable.to_owned(), value.into()));
+    }
+
+    /// The program with these arguments. It has no variables but these, and nothing to read.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_picofleet"));
+        command.args(arguments).current_dir(self.folder.path()).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap()).env("TMPDIR", self.folder.path());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    }
+
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Ended {
+        self.start(arguments).end().await
+    }
+
+    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
+        Running { child: self.command(arguments).spawn().unwrap(), out: Vec::new() }
+    }
+}
+
+/// The program at work.
+pub(crate) struct Running {
+    child: Child,
+    out: Vec<u8>,
+}
+
+impl Running {
+    /// Waits until it has printed a text; gives all of its standard output so far.
+    pub(crate) async fn until(&mut self, text: &str) -> String {
+        loop {
+            let shown = String::from_utf8_lossy(&self.out).into_owned();
+            if shown.contains(text) {
+                return shown;
+            }
+            let read = soon(text, self.child.stdout.as_mut().unwrap().read_buf(&mut self.out)).await.unwrap();
+            assert!(read > 0, "it ended without {text:?}: {shown}");
+        }
+    }
+
+    pub(crate) fn send(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    pub(crate) async fn end(mut self) -> Ended {
+        let (mut out, mut err) = (self.child.stdout.take().unwrap(), self.child.stderr.take().unwrap());
+        let mut errors = Vec::new();
+        let read = async { tokio::join!(out.read_to_end(&mut self.out), err.read_to_end(&mut errors), self.child.wait()) };
+        let (_, _, status) = soon("the end of the program", read).await;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ended { code: status.unwrap().code(), out: text(self.out), err: text(errors) }
+    }
+
+    /// Kills it with SIGKILL.
+    pub(crate) async fn kill(mut self) {
+        soon("the end of a killed program", self.child.kill()).await.unwrap();
+    }
+}
+
+/// Whether a process runs. One that nobody waited for does not.
+pub(crate) fn alive(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+    stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X'))))
+}

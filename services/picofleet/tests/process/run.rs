@@ -1,0 +1,153 @@
+//! `run`: stores, sessions, defaults and tools.
+
+use crate::place::{Place, RUNS};
+use crate::server::{APIS, Manner, Server, acme};
+
+/// Answers prompts with text, and the word `files` with a call of `bash` first.
+const CALLS: &str = r#"
+turns = [
+    { when = { user = "files", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo from-the-tool; echo once >> count" } }] },
+    { when = { user = "files", turn = 2 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo from-the-tool; echo once >> count" } }] },
+    { when = { user = "files", turn = 4 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo from-the-tool; echo once >> count" } }] },
+    { when = { turn = 0 }, blocks = [{ type = "text", chunks = ["first answer"] }] },
+    { when = { turn = 1 }, blocks = [{ type = "text", chunks = ["second answer"] }] },
+    { when = {}, blocks = [{ type = "text", chunks = ["third answer"] }] },
+]
+"#;
+
+/// The id of the session that a run ended with.
+fn session(text: &str) -> String {
+    text.split_once("; session ").unwrap().1.split(']').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_configured_store_is_used_and_the_command_line_wins() {
+    let _runs = RUNS.read().await;
+    let mut place = Place::scripted(CALLS);
+    place.set("PICOFLEET_STORAGE__URL", "sqlite:sessions.db");
+    let first = place.run(&["run", "hello"]).await.with(0);
+    assert!(first.contains("first answer"), "{first}");
+    assert!(place.path("sessions.db").exists() && !place.path("picofleet.db").exists());
+
+    // The session is found there, by its id and as the newest one.
+    let id = session(&first);
+    let second = place.run(&["run", "more", "--session", &id]).await.with(0);
+    assert!(second.contains("second answer") && session(&second) == id, "{second}");
+    let third = place.run(&["run", "more", "--continue"]).await.with(0);
+    assert!(third.contains("third answer") && session(&third) == id, "{third}");
+
+    let other = place.run(&["run", "hello", "--store", "other.db"]).await.with(0);
+    assert!(other.contains("first answer") && session(&other) != id && place.path("other.db").exists(), "{other}");
+    let missing = place.run(&["run", "more", "--session", &id, "--store", "other.db"]).await.with(64);
+    assert!(missing.contains(&format!("there is no session {id} in sqlite:other.db")), "{missing}");
+    let empty = place.run(&["run", "--continue", "--store", "empty.db"]).await.with(64);
+    assert!(empty.contains("there is no session in sqlite:empty.db yet"), "{empty}");
+}
+
+#[tokio::test]
+async fn a_new_session_is_the_one_that_goes_on() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(CALLS);
+    let first = session(&place.run(&["run", "hello"]).await.with(0));
+    let second = session(&place.run(&["run", "hello"]).await.with(0));
+    assert_ne!(first, second);
+    assert_eq!(session(&place.run(&["run", "more", "--continue"]).await.with(0)), second);
+    let both = place.run(&["run", "x", "--continue", "--session", &first]).await.with(64);
+    assert!(both.contains("cannot be used with"), "{both}");
+}
+
+#[tokio::test]
+async fn memory_keeps_nothing() {
+    let _runs = RUNS.read().await;
+    let mut place = Place::scripted(CALLS);
+    place.set("PICOFLEET_STORAGE__URL", "memory:");
+    assert!(place.run(&["run", "hello"]).await.with(0).contains("first answer"));
+    let gone = place.run(&["run", "--continue"]).await.with(64);
+    assert!(gone.contains("there is no session in memory: yet"), "{gone}");
+    assert!(!place.path("picofleet.db").exists());
+}
+
+#[tokio::test]
+async fn a_directory_of_json_lines_keeps_a_session() {
+    let _runs = RUNS.read().await;
+    let mut place = Place::scripted(CALLS);
+    place.set("PICOFLEET_STORAGE__URL", "jsonl:sessions");
+    let id = session(&place.run(&["run", "hello"]).await.with(0));
+    assert!(place.read(&format!("sessions/{id}/main.jsonl")).contains("first answer"));
+    let more = place.run(&["run", "more", "--continue"]).await.with(0);
+    assert!(session(&more) == id && !place.path("picofleet.db").exists(), "{more}");
+}
+
+#[tokio::test]
+async fn tools_are_those_that_are_named() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(CALLS);
+    let all = place.run(&["run", "files"]).await.with(0);
+    assert_eq!(all.matches("from-the-tool").count(), 2, "the call and its output: {all}");
+    assert_eq!(place.read("workspace/count"), "once\n");
+
+    let without = place.run(&["run", "files", "--tools", "read,edit"]).await.with(0);
+    assert!(!without.contains("\nfrom-the-tool"), "{without}");
+    assert_eq!(place.read("workspace/count"), "once\n");
+    // It stays so where the session goes on, until tools are named again.
+    place.run(&["run", "files", "--continue"]).await.with(0);
+    assert_eq!(place.read("workspace/count"), "once\n");
+    place.run(&["run", "files", "--continue", "--tools", "bash"]).await.with(0);
+    assert_eq!(place.read("workspace/count"), "once\nonce\n");
+
+    let unknown = place.run(&["run", "files", "--tools", "read,telnet"]).await.with(64);
+    assert!(unknown.contains("there is no tool \"telnet\"; there are: read, bash, edit, write"), "{unknown}");
+}
+
+#[tokio::test]
+async fn tools_work_in_the_workspace_of_the_configuration_or_the_command_line() {
+    let _runs = RUNS.read().await;
+    let mut place = Place::scripted(CALLS);
+    place.set("PICOFLEET_TOOLS__WORKSPACE", "configured");
+    place.run(&["run", "files"]).await.with(0);
+    assert_eq!(place.read("configured/count"), "once\n");
+    place.run(&["run", "files", "--workspace", "named"]).await.with(0);
+    assert_eq!((place.read("configured/count"), place.read("named/count")), ("once\n".to_owned(), "once\n".to_owned()));
+}
+
+/// The level goes out with the request; a conversation keeps its own when the default changes.
+#[tokio::test]
+async fn a_new_conversation_thinks_as_much_as_the_defaults_say() {
+    let _runs = RUNS.read().await;
+    let server = Server::start(APIS[0], Manner::Talks).await;
+    let mut place = Place::new();
+    let file = acme(APIS[0], &format!("http://127.0.0.1:{}", server.port), "http = { environment_proxies = false }\n");
+    place.write("picofleet.toml", &format!("{file}[defaults]\nmodel = \"acme/m\"\nthinking_level = \"high\"\n"));
+    let first = place.run(&["run", "hello"]).await.with(0);
+    place.set("PICOFLEET_DEFAULTS__THINKING_LEVEL", "low");
+    place.run(&["run", "more", "--continue"]).await.with(0);
+    place.run(&["run", "hello"]).await.with(0);
+    place.set("PICOFLEET_DEFAULTS__THINKING_LEVEL", "off");
+    place.run(&["run", "hello"]).await.with(0);
+    let received = server.received();
+    let effort = |body: &str| Some(body.split_once("\"reasoning_effort\":\"")?.1.split('"').next()?.to_owned());
+    let efforts: Vec<Option<String>> = received.iter().map(|request| effort(&request.body)).collect();
+    let expected = [Some("high"), Some("high"), Some("low"), None].map(|effort| effort.map(str::to_owned));
+    assert_eq!(efforts, expected, "{first}");
+}
+
+#[tokio::test]
+async fn the_model_is_the_named_one_and_stays() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(CALLS);
+    let named = place.run(&["run", "hello", "--model", "scripted/demo"]).await.with(0);
+    assert!(named.contains("I am the scripted provider"), "{named}");
+    let stays = place.run(&["run", "again", "--continue"]).await.with(0);
+    assert!(stays.contains("My script is over"), "{stays}");
+    for (model, expected) in [("s/other", "there is no model s/other"), ("m", "\"m\" is no PROVIDER/MODEL")] {
+        assert!(place.run(&["run", "x", "--model", model]).await.with(64).contains(expected));
+    }
+}
+
+#[tokio::test]
+async fn a_failed_answer_has_an_exit_code_of_its_own() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted("[[turns]]\nerror = \"400 no such thing\"\n");
+    let failed = place.run(&["run", "hello"]).await.with(1);
+    assert!(failed.contains("unanswered") && failed.contains("400 no such thing"), "{failed}");
+}
