@@ -167,7 +167,7 @@ impl Kit {
             sweep: Duration::from_millis(20),
             resume: self.resume,
         };
-        let (coordinator, outgoing) = Coordinator::new(self.tap.over(self.disk.before(Arc::clone(&self.store))), options);
+        let (coordinator, outgoing) = Coordinator::new(self.disk.before(self.tap.over(Arc::clone(&self.store))), options);
         let transport = self.between(coordinator.clone());
         let reports = Arc::clone(&self.reports);
         let services = Services::new(self.registry.clone(), Arc::new(self.stage.clone()))
@@ -240,7 +240,7 @@ impl Kit {
     }
 
     /// Ends worker and coordinator where they are: nothing is handed back and nothing is closed.
-    pub async fn crash(&mut self) {
+    pub async fn kill(&mut self) {
         let engine = self.engine.take().expect("the kit runs");
         engine.worker.abort();
         assert!(engine.worker.await.is_err_and(|ended| ended.is_cancelled()), "the worker ended by itself");

@@ -113,7 +113,9 @@ scenario!(s077_an_inspection_shows_every_live_task_and_changes_nothing, async |k
         Ok((String::new(), at("b")))
     });
     kit.replace(newer).await;
-    assert_eq!(shown(&kit).await, expected(TaskView::Ready { migrates: true }));
+    // Until its worker tells of it with the next beat, nobody takes the new version.
+    let ready = expected(TaskView::Ready { migrates: true });
+    kit.until("the definition's worker", async || shown(&kit).await == ready).await;
     let open: Vec<_> = kit.harness().inspect().await.unwrap().submissions.into_iter().map(|open| (open.id, open.status())).collect();
     assert_eq!(open, [(placed.id(), SubmissionStatus::Placed), (queued.id(), SubmissionStatus::Queued)]);
     assert_eq!(kit.reader().await.head().await.unwrap(), before, "nothing is written");

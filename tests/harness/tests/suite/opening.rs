@@ -116,7 +116,7 @@ scenario!(s195_an_opening_dispatches_nothing_and_finishes_what_has_drained, asyn
     let tool = kit.tasks(TOOL).await.remove(0);
     let TaskState::Running { checkpoint } = tool.state else { panic!("not running") };
 
-    kit.crash().await;
+    kit.kill().await;
     let reserved = kit.faults.reserved();
     kit.reopen_paused().await;
     let inspection = kit.harness().inspect().await.unwrap();
@@ -135,7 +135,7 @@ scenario!(s195_an_opening_dispatches_nothing_and_finishes_what_has_drained, asyn
     parent.go.add_permits(1);
     finish.arrived().await;
     assert!(matches!(kit.task(held).await.state, TaskState::Completing { .. }));
-    kit.crash().await;
+    kit.kill().await;
     kit.reopen_paused().await;
     drop(finish);
     let TaskState::Terminal { outcome } = kit.task(held).await.state else { panic!("it is not over") };
@@ -153,7 +153,7 @@ scenario!(s195_a_failed_opening_gives_storage_back_and_says_why, async |kit| {
     kit.stage.give(Reply::call("c1", "safe_gate", "{}"));
     let a = kit.say("a").await;
     kit.gate.begun().await;
-    kit.crash().await;
+    kit.kill().await;
     let lines = kit.disk.lines();
     kit.resume = false;
     kit.start();

@@ -139,7 +139,7 @@ scenario!(x035_a_fault_whose_storage_fails_is_not_written_and_a_reopen_runs_the_
     let hold = kit.disk.hold_write(task_write(|task| ended_by_the_scheduler(&task.state)));
     let id = kit.create(&throws_once(&log), String::new()).await;
     hold.arrived().await;
-    kit.crash().await;
+    kit.kill().await;
     hold.lose();
     kit.reopen().await;
     assert_eq!(kit.outcome(id).await, Outcome::Completed(1.into()));
@@ -155,7 +155,7 @@ scenario!(x035_an_orphaning_whose_storage_fails_leaves_the_task_as_it_was, async
     let harness = kit.harness();
     let abort = tokio::spawn(async move { harness.abort_task(id.erase()).await });
     hold.arrived().await;
-    kit.crash().await;
+    kit.kill().await;
     hold.lose();
     abort.abort();
     kit.reopen().await;
@@ -199,7 +199,7 @@ scenario!(x038_five_cut_offs_park_a_task_until_it_is_retried_or_aborted, async |
     for _ in 0..RESTART_LIMIT {
         gate.begun().await;
         gate.begun().await;
-        kit.crash().await;
+        kit.kill().await;
         kit.reopen().await;
     }
     kit.until("both are parked", async || views(&kit).await == [parked(), parked()]).await;
@@ -231,7 +231,7 @@ scenario!(x038_progress_resets_the_count_and_an_orderly_close_counts_nothing, as
         gate.begun().await;
         assert_eq!(kit.task(id.erase()).await.restarts, restarts);
         if restarts < RESTART_LIMIT - 1 {
-            kit.crash().await;
+            kit.kill().await;
             kit.reopen().await;
         }
     }
@@ -243,7 +243,7 @@ scenario!(x038_progress_resets_the_count_and_an_orderly_close_counts_nothing, as
         kit.until("another run", async || log.count("b") == usize::try_from(closed).unwrap() + 2).await;
         assert_eq!(kit.task(id.erase()).await.restarts, 0);
     }
-    kit.crash().await;
+    kit.kill().await;
     kit.reopen().await;
     kit.until("another run", async || log.count("b") == usize::try_from(RESTART_LIMIT).unwrap() + 3).await;
     assert_eq!(kit.task(id.erase()).await.restarts, 1);

@@ -184,7 +184,7 @@ async fn replayed(kit: &mut Kit, stored: Replay, current: Option<Replay>) -> (bo
     let root = kit.root().await;
     kit.until("details", async || kit.document("pi.live").await.to_string().contains(r#""d":1"#)).await;
     let task = root.live().await.unwrap().tools.unwrap()[0].task_id.unwrap();
-    kit.crash().await;
+    kit.kill().await;
     registration.dispose();
     let again = current.map(|replay| kit.registry.tool(tool(replay)).unwrap());
     kit.reopen_paused().await;
@@ -277,7 +277,7 @@ scenario!(x070_a_restart_before_the_intent_asks_again_and_executes_once, async |
     kit.stage.give(Reply::text("done"));
     let go = kit.say("go").await;
     stuck.0.acquire().await.unwrap().forget();
-    kit.crash().await;
+    kit.kill().await;
     kit.reopen().await;
     assert_eq!(kit.settled(&go).await.status(), SubmissionStatus::Done);
     assert_eq!((stuck.2.lock().unwrap().as_slice(), runs.load(Ordering::SeqCst)), ([0, 0].as_slice(), 1));
