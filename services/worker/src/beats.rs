@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use picofleet_harness::effects::{BEAT, routes};
 use picofleet_harness::kinds::GENERATION;
@@ -13,8 +14,22 @@ use tokio::time::Instant;
 
 use crate::Shared;
 
-/// Says that the worker is alive, every 3 seconds and when an effect waits for it, until it is dropped.
+/// How often the worker looks whether something runs that may not, however long a beat waits for its answer.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Says that the worker is alive, and stops what may not run on while nobody answers, until it is dropped.
 pub(crate) async fn beat(transport: Arc<dyn Transport>, registry: Registry, shared: Arc<Shared>) {
+    let stopping = async {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            stop_unheard(&shared);
+        }
+    };
+    tokio::join!(beats(transport, registry, Arc::clone(&shared)), stopping);
+}
+
+/// Says that the worker is alive, every 3 seconds and when an effect waits for it.
+async fn beats(transport: Arc<dyn Transport>, registry: Registry, shared: Arc<Shared>) {
     let mut counter = 0_u64;
     loop {
         counter += 1;
@@ -40,7 +55,6 @@ pub(crate) async fn beat(transport: Arc<dyn Transport>, registry: Registry, shar
             Ok(Err(error)) => tracing::debug!(error = %error, "a beat got no answer"),
             Err(_) => tracing::debug!("a beat got no answer in time"),
         }
-        stop_unheard(&shared);
         tokio::select! {
             () = shared.pulse.kicked() => {}
             () = tokio::time::sleep(BEAT) => {}

@@ -68,7 +68,8 @@ impl Code {
 #[must_use]
 pub fn routes(registry: &Registry) -> Vec<Route> {
     let custom = registry.snapshot().tasks().iter().map(|task| Route::of(task.name(), task.version())).collect::<Vec<_>>();
-    let built_in = [GENERATION, COMPACTION, TOOL].into_iter().filter_map(|kind| Some(Route::of(kind, Code::of(registry, kind)?.definition().version)));
+    let built_in =
+        [GENERATION, COMPACTION, TOOL].into_iter().filter_map(|kind| Some(Route::of(kind, Code::of(registry, kind)?.definition().version)));
     built_in.chain(custom).collect()
 }
 

@@ -26,7 +26,7 @@ use crate::step::Mode;
 use crate::transport::{CallError, Transport};
 use crate::wire::{Answer, HostCall, Next, Read, Refusal, Request, Reservation, Said};
 
-/// How often a message without an answer is sent again, and the first pause between; it doubles. Together about 12 seconds, below a lease.
+/// How often a message without an answer is sent again, and the first pause between; it doubles. Together about 6 seconds beside the calls themselves, below a lease.
 const CALL_ATTEMPTS: u32 = 8;
 const CALL_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between the messages of an invocation that goes on through an outage.

@@ -34,6 +34,10 @@ impl SessionLine {
         let reservation = self
             .session()
             .commit(async |tx| {
+                // Again on the line: the same request may have been in storage while this one waited for it.
+                if let Some(reservation) = self.reserved(task, invocation) {
+                    return Ok(Some(reservation));
+                }
                 let Some(Ready { record, mode, definition }) = self.ready(tx, task, named.as_ref()).await? else {
                     return Ok::<_, CommitError>(None);
                 };

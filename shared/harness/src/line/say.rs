@@ -23,6 +23,14 @@ enum Outcome {
     Refused(Refusal),
 }
 
+/// Why a saying is not the next one.
+enum Numbered {
+    /// What is answered.
+    Answer(Answer),
+    /// The number was another saying before: the invocation breaks the protocol.
+    Another,
+}
+
 /// Rolls a commit back with what is answered.
 pub(super) enum Rollback {
     Refused(Refusal),
@@ -68,7 +76,7 @@ impl SessionLine {
                     Outcome::Answer(answer) => answer,
                     Outcome::Refused(refusal) => return Err(Rollback::Refused(refusal)),
                 };
-                let stored = Json::from_serde(&answer).ok();
+                let stored = Some(stored(&answer)?);
                 tx.put_invocation(InvocationRow { task_id: task, invocation, number, digest: Some(digest.clone()), answer: stored });
                 Ok::<_, Rollback>(answer)
             })
@@ -86,8 +94,7 @@ impl SessionLine {
 
     /// A decision of a version that this line does not read: the invocation is lost, and another worker may speak the right one.
     fn unread(&self, task: TaskId, invocation: InvocationId, version: u32, definition: &dyn LineTask) -> Answer {
-        self.state().lost.insert(task);
-        self.ended(task, invocation);
+        self.cut_off(task, invocation);
         let (kind, own) = (definition.name(), definition.decision_version());
         let why =
             format!("a decision of {kind} has version {version}, and this line reads {own} and the one before: roll coordinators first");
@@ -157,10 +164,27 @@ impl SessionLine {
 
     /// Checks the invocation and the number; the answer for one that is not the next.
     pub(super) fn admit_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: &str) -> Result<Held, Answer> {
+        let admitted = self.numbered(task, invocation, number, digest);
+        if let Err(Numbered::Another) = admitted {
+            self.cut_off(task, invocation);
+        }
+        admitted.map_err(|refused| match refused {
+            Numbered::Answer(answer) => answer,
+            Numbered::Another => Answer::Refused(Refusal::Protocol(format!("saying {number} was another one before"))),
+        })
+    }
+
+    /// Ends an invocation that broke the protocol or can't go on. It counts as lost, so that a task that always comes to this parks.
+    fn cut_off(&self, task: TaskId, invocation: InvocationId) {
+        self.state().lost.insert(task);
+        self.ended(task, invocation);
+    }
+
+    fn numbered(&self, task: TaskId, invocation: InvocationId, number: u32, digest: &str) -> Result<Held, Numbered> {
         let mut state = self.state();
         let guards = &self.inner.options.guards;
         let Some(held) = state.held.get_mut(&task).filter(|held| !guards.stops(Guard::Gone, held.invocation != invocation)) else {
-            return Err(Answer::Refused(Refusal::Gone));
+            return Err(Numbered::Answer(Answer::Refused(Refusal::Gone)));
         };
         // A saying names the invocation as a beat does; one that had expired is alive after all.
         held.heard = true;
@@ -171,14 +195,14 @@ impl SessionLine {
         }
         let repeated = held.last.as_ref().filter(|(last, _)| number == held.number && last == digest);
         match (&held.last, repeated) {
-            (_, Some((_, answer))) if guards.stops(Guard::Repeated, true) => Err(answer.clone()),
+            (_, Some((_, answer))) if guards.stops(Guard::Repeated, true) => Err(Numbered::Answer(answer.clone())),
             (_, Some(_)) => Ok(held),
-            (Some(_), _) if number == held.number => {
-                state.held.remove(&task);
-                Err(Answer::Refused(Refusal::Protocol(format!("saying {number} was another one before"))))
+            (Some(_), _) if number == held.number => Err(Numbered::Another),
+            _ if number < held.number => Err(Numbered::Answer(Answer::Refused(Refusal::Superseded))),
+            _ => {
+                let why = format!("saying {number} came behind {}", held.number);
+                Err(Numbered::Answer(Answer::Refused(Refusal::Protocol(why))))
             }
-            _ if number < held.number => Err(Answer::Refused(Refusal::Superseded)),
-            _ => Err(Answer::Refused(Refusal::Protocol(format!("saying {number} came behind {}", held.number)))),
         }
     }
 
@@ -334,6 +358,12 @@ async fn apply(task: &dyn LineTask, tx: &Tx, record: &TaskRecord, decision: Json
     let applied = AssertUnwindSafe(task.apply(tx, record, decision)).catch_unwind().await;
     let why = || format!("applying a decision of {} panicked", record.kind);
     applied.unwrap_or_else(|_| Err(CommitError::Invalid(Violation::Decision { why: why() })))
+}
+
+/// An answer as it is stored, to be given again. It carries a record, so that it may nest deeper than a value.
+pub(super) fn stored(answer: &Answer) -> Result<Json, CommitError> {
+    let unstored = |error| CommitError::Invalid(Violation::Decision { why: format!("the answer can't be stored: {error}") });
+    Json::from_serde_envelope(answer).map_err(unstored)
 }
 
 /// The digest of a saying: a repetition has the same.

@@ -256,3 +256,48 @@ async fn a_decision_version_that_the_line_does_not_read_loses_the_invocation_not
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_reservation_that_is_asked_for_again_while_it_is_in_storage_is_given_once() {
+    let faults = Faults::new();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::with_faults(faults.clone()));
+    let all = [scripted("k")];
+    let bench = Bench::running(store, &all).await;
+    let task = bench.task("k").await;
+    bench.plan().await;
+    let hold = faults.hold();
+    let invocation = picofleet_session::InvocationId::random();
+    let request = || picofleet_harness::wire::Request::Reserve { task, invocation, worker: bench.worker, definition: None };
+    let both = async { tokio::join!(bench.line.handle(request()), bench.line.handle(request())) };
+    let released = async {
+        hold.arrived().await;
+        hold.release();
+    };
+    let (answers, ()) = tokio::join!(both, released);
+    for answer in [answers.0, answers.1] {
+        assert!(matches!(&answer, Answer::Reserved(reservation) if reservation.record.restarts == 0), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_invocation_that_says_another_thing_under_a_number_is_lost_and_its_task_parks_in_the_end() {
+    both(async |store| {
+        let all = [scripted("k")];
+        let bench = Bench::running(store, &all).await;
+        let task = bench.task("k").await;
+        for restarts in 0..RESTART_LIMIT {
+            let run = bench.reserve(task).await;
+            assert_eq!(run.record.restarts, restarts);
+            let say = async |candidate: i64| {
+                let said = Said::Memo { name: "m".into(), candidate: candidate.into() };
+                let request = picofleet_harness::wire::Request::Say { task, invocation: run.invocation, number: 1, said };
+                bench.line.handle(request).await
+            };
+            assert!(matches!(say(1).await, Answer::Said { .. }));
+            assert!(matches!(say(2).await, Answer::Refused(Refusal::Protocol(_))));
+        }
+        bench.plan().await;
+        assert!(matches!(bench.view(task).await, TaskView::Blocked { reason, .. } if reason == "restart_limit"));
+    })
+    .await;
+}

@@ -2,10 +2,11 @@
 
 use picofleet_session::storage::RequestRow;
 use picofleet_session::{
-    CommitError, ConversationCreated as _, ConversationId, DocumentCreate, DocumentScope, InvocationRow, Json, Replayed, TaskRecord, Tx, Violation,
+    CommitError, ConversationCreated as _, ConversationId, DocumentCreate, DocumentScope, InvocationRow, Json, Replayed, TaskRecord, Tx,
+    Violation,
 };
 
-use super::super::say::Rollback;
+use super::super::say::{Rollback, stored};
 use super::super::{Held, SessionLine};
 use super::{Ending, Landed, Lost, request_key};
 use crate::config::CONFIG;
@@ -46,14 +47,14 @@ impl SessionLine {
                 let record = self.put_state(tx, record, finish.next, held.mode).await?;
                 let next = if finish.last { Some(self.step(tx, record, &PhaseEnd::Returned, &held).await?) } else { None };
                 let answer = Answer::Said { answer: Json::null(), next };
-                let stored = Json::from_serde(&answer).ok();
+                let stored = Some(stored(&answer)?);
                 tx.put_invocation(InvocationRow { task_id: task, invocation, number, digest: Some(digest.clone()), answer: stored });
                 Ok(Landed { answer, saying: Some((number, digest)) })
             }
             _ => {
                 let answer = Answer::Done;
-                let stored = Json::from_serde(&answer).map_err(|error| invalid(error.to_string()))?;
-                tx.put_request(RequestRow { key: request_key(id), digest, answer: stored, at: tx.now() });
+                let answered = Json::from_serde(&answer).map_err(|error| invalid(error.to_string()))?;
+                tx.put_request(RequestRow { key: request_key(id), digest, answer: answered, at: tx.now() });
                 Ok(Landed { answer, saying: None })
             }
         }
