@@ -3,8 +3,8 @@
 //!
 //! An adapter makes a [`Request`] and a decoder and gives both to [`stream`]. Invariants:
 //!
-//! - Credentials are in no error and in no `Debug` text. What counts as one is the value of a header whose name says so; texts of
-//!   servers lose it wherever it came from.
+//! - Credentials are in no error and in no `Debug` text. What counts as one is the value of a header whose name says so, and what
+//!   proxies of the environment are told; texts of servers lose it wherever it came from, if it has 6 bytes or more.
 //! - What is read is bounded by the client's limits, whatever a server sends, and memory by a multiple of it that the decoder gives. Answers
 //!   are never decompressed.
 //! - Redirects are not followed: they would carry the key to another host.
@@ -15,6 +15,7 @@ mod credential;
 mod driver;
 mod error;
 mod exchange;
+mod proxies;
 mod request;
 mod retry;
 
@@ -29,6 +30,8 @@ use picofleet_session::Clock;
 use crate::breaker::Breaker;
 use crate::limiter::Limiter;
 use crate::sse::{self, Limits, SseError, SseMessage};
+
+use proxies::Proxies;
 
 pub(crate) use credential::is_credential;
 pub use driver::{Decoder, StreamEnd, stream};
@@ -91,6 +94,15 @@ pub enum ClientError {
     /// There are none where some were given.
     #[error("read the certificates of further authorities: there is none in PEM form; check the file")]
     NoAuthorities,
+    /// The environment names a proxy that cannot be used. The value may have a password in it, so it is not told.
+    #[error(
+        "read the proxy in the environment variable {variable}: it must be a URL such as http://host:port; correct it, or set \
+         environment_proxies = false in http of the provider"
+    )]
+    Proxy {
+        /// The variable.
+        variable: &'static str,
+    },
 }
 
 /// Makes requests and keeps their connections for later ones. Clones share the connections.
@@ -98,6 +110,7 @@ pub enum ClientError {
 pub struct Client {
     http: reqwest::Client,
     options: ClientOptions,
+    proxies: Proxies,
     clock: Clock,
     limiter: Option<Limiter>,
     breaker: Option<Breaker>,
@@ -111,7 +124,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// TLS could not be set up, or the certificates in the options are none.
+    /// TLS could not be set up, the certificates in the options are none, or a proxy of the environment cannot be used.
     pub fn new(options: ClientOptions, clock: Clock) -> Result<Self, ClientError> {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("picofleet/", env!("CARGO_PKG_VERSION")))
@@ -121,9 +134,12 @@ impl Client {
             .retry(reqwest::retry::never())
             .http1_max_headers(HEADERS_MAX)
             .http2_max_header_list_size(HEADER_BYTES_MAX);
-        if !options.environment_proxies || no_proxy_for_any() {
+        let proxies = if options.environment_proxies && !no_proxy_for_any() {
+            Proxies::from_environment()?
+        } else {
             builder = builder.no_proxy();
-        }
+            Proxies::default()
+        };
         if !options.authorities.is_empty() {
             let authorities = reqwest::Certificate::from_pem_bundle(&options.authorities).map_err(ClientError::Authorities)?;
             if authorities.is_empty() {
@@ -131,7 +147,7 @@ impl Client {
             }
             builder = builder.tls_certs_merge(authorities);
         }
-        Ok(Self { http: builder.build().map_err(ClientError::Setup)?, options, clock, limiter: None, breaker: None })
+        Ok(Self { http: builder.build().map_err(ClientError::Setup)?, options, proxies, clock, limiter: None, breaker: None })
     }
 
     /// The same, which tells a limiter of the requests that follow the first one of a turn.
@@ -159,6 +175,11 @@ impl Client {
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// A text from outside without the credentials of a request and those of the proxies.
+    pub(crate) fn redact(&self, request: &Request, text: &str) -> String {
+        request.redact(text, &self.proxies.credentials)
     }
 
     /// Makes a request and reads its answer as a stream of events.
@@ -210,7 +231,7 @@ impl Client {
             return Err(HttpError::Status(self.refusal(response, request).await));
         }
         match encoding(response.headers()) {
-            Some(encoding) => Err(HttpError::Encoded { encoding: request.redact(&encoding) }),
+            Some(encoding) => Err(HttpError::Encoded { encoding: self.redact(request, &encoding) }),
             None => Ok(response),
         }
     }
@@ -231,7 +252,7 @@ impl Client {
 
     async fn refusal(&self, response: reqwest::Response, request: &Request) -> StatusError {
         let mut refusal = StatusError::of(response.status(), response.headers(), self.clock.now());
-        refusal.request_id = refusal.request_id.map(|id| request.redact(&id));
+        refusal.request_id = refusal.request_id.map(|id| self.redact(request, &id));
         let mut body = Vec::new();
         let mut bytes = self.body(response);
         // What came in tells most, so a body that breaks off, is too large or takes too long is no error of its own.
@@ -247,7 +268,11 @@ impl Client {
         // What came in until then is kept; a credential may be cut there, too.
         let cut = tokio::time::timeout(ERROR_BODY_TIME, read).await.is_err();
         let text = String::from_utf8_lossy(&body);
-        refusal.body = if cut || body.len() == ERROR_BODY_MAX { request.redact_begin(&text) } else { request.redact(&text) };
+        refusal.body = if cut || body.len() == ERROR_BODY_MAX {
+            request.redact_begin(&text, &self.proxies.credentials)
+        } else {
+            self.redact(request, &text)
+        };
         refusal
     }
 }

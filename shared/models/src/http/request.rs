@@ -154,14 +154,14 @@ impl Request {
         &self.body
     }
 
-    /// A text from outside without the request's credentials.
-    pub(crate) fn redact(&self, text: &str) -> String {
-        self.credentials.redact(text)
+    /// A text from outside without the request's credentials and others.
+    pub(super) fn redact(&self, text: &str, others: &Credentials) -> String {
+        self.credentials.with(others).redact(text)
     }
 
     /// The same for a text that was cut.
-    pub(super) fn redact_begin(&self, text: &str) -> String {
-        self.credentials.redact_begin(text)
+    pub(super) fn redact_begin(&self, text: &str, others: &Credentials) -> String {
+        self.credentials.with(others).redact_begin(text)
     }
 }
 

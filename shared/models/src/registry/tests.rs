@@ -78,6 +78,12 @@ async fn a_script_comes_from_a_file() {
     }
 }
 
+/// The texts of an error and its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let texts: Vec<_> = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
 /// A file that never ends is as good as any that is too large.
 #[cfg(unix)]
 #[test]
