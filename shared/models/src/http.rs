@@ -7,6 +7,11 @@
 //!   proxies of the environment are told; texts of servers lose it wherever it came from, if it has 6 bytes or more.
 //! - What is read is bounded by the client's limits, whatever a server sends, and memory by a multiple of it that the decoder gives. Answers
 //!   are never decompressed.
+//! - HTTP/1 answers with a status 1xx, which precede the answer proper, are the exception: the HTTP client drops them without a bound of
+//!   their number and tells nobody. A flood of them costs no memory and ends with the request: its time limit or its cancelling closes the
+//!   connection. But one poll of the connection takes as many as come in until tokio makes it yield, 128 reads of at most about 400 KiB.
+//!   For that time the thread of the runtime does nothing else, so timers of that thread may be late, and so may the end of the
+//!   runtime: by seconds, without optimization by up to half a minute.
 //! - Redirects are not followed: they would carry the key to another host.
 //! - A dropped stream closes its connection, over HTTP/2 its stream; nothing goes on in the background. So does a cancelled one
 //!   once it is polled: nobody watches the token while nobody asks for the next event.
@@ -18,6 +23,7 @@ mod exchange;
 mod proxies;
 mod request;
 mod retry;
+mod stranger;
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -32,6 +38,7 @@ use crate::limiter::Limiter;
 use crate::sse::{self, Limits, SseError, SseMessage};
 
 use proxies::Proxies;
+use stranger::Stranger;
 
 pub(crate) use credential::is_credential;
 pub use driver::{Decoder, StreamEnd, stream};
@@ -185,12 +192,21 @@ impl Client {
     /// Makes a request and reads its answer as a stream of events.
     pub(crate) async fn open(&self, request: &Request) -> Result<Messages, HttpError> {
         let response = self.answered(request).await?;
-        let messages = sse::messages(self.body(response), self.options.limits);
+        let stranger = Stranger::of(&response, request.credentials_with(&self.proxies.credentials));
+        let bytes = self.body(response);
+        let bytes = match &stranger {
+            Some(stranger) => stranger.watch(bytes),
+            None => bytes,
+        };
+        let messages = sse::messages(bytes, self.options.limits);
         let messages = messages.map_err(|error| match error {
             SseError::Read(error) => error,
             SseError::TooLarge(error) => HttpError::TooLarge(error),
         });
-        Ok(messages.boxed())
+        Ok(match stranger {
+            Some(stranger) => stranger.or_error(messages.boxed()),
+            None => messages.boxed(),
+        })
     }
 
     /// Makes a request and tells the breaker whether the provider was reached.
@@ -226,7 +242,12 @@ impl Client {
         let call = if request.body.is_empty() { self.http.get(url) } else { self.http.post(url).body(request.body.clone()) };
         let limit = request.first_byte_timeout.unwrap_or(self.options.first_byte_timeout);
         let sent = tokio::time::timeout(limit, call.headers(request.headers.clone()).send()).await;
-        let response = sent.map_err(|_| HttpError::NoAnswer)?.map_err(|error| HttpError::Connect { cause: error::deepest(&error) })?;
+        let response = sent.map_err(|_| HttpError::NoAnswer)?.map_err(|error| self.not_connected(&error, request))?;
+        if response.status().is_redirection()
+            && let Some(to) = stranger::redirect_target(&request.url, response.headers())
+        {
+            return Err(HttpError::Redirect { status: response.status().as_u16(), to: self.redact(request, &to) });
+        }
         if !response.status().is_success() {
             return Err(HttpError::Status(self.refusal(response, request).await));
         }
@@ -234,6 +255,13 @@ impl Client {
             Some(encoding) => Err(HttpError::Encoded { encoding: self.redact(request, &encoding) }),
             None => Ok(response),
         }
+    }
+
+    /// Names the host and the proxy, never more of their URLs.
+    fn not_connected(&self, error: &reqwest::Error, request: &Request) -> HttpError {
+        let host = stranger::place(&request.url).unwrap_or_else(|| "no host".to_owned());
+        let way = self.proxies.of(&request.url).map_or(host.clone(), |proxy| format!("{host} by the proxy {proxy}"));
+        HttpError::Connect { cause: format!("{} ({way})", error::deepest(error)) }
     }
 
     /// The bytes of an answer. It fails when none come for too long.

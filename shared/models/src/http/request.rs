@@ -159,6 +159,11 @@ impl Request {
         self.credentials.with(others).redact(text)
     }
 
+    /// Its credentials and others.
+    pub(super) fn credentials_with(&self, others: &Credentials) -> Credentials {
+        self.credentials.with(others)
+    }
+
     /// The same for a text that was cut.
     pub(super) fn redact_begin(&self, text: &str, others: &Credentials) -> String {
         self.credentials.with(others).redact_begin(text)

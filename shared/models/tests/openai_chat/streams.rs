@@ -206,6 +206,26 @@ async fn behind_proxy(test: &'static str, proxy: String) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
+/// A proxy that says nothing that is HTTP.
+#[tokio::test]
+async fn a_failed_connection_names_the_proxy() {
+    if std::env::var_os("PICOFLEET_TEST_BEHIND_PROXY").is_some() {
+        let stream = picofleet_models::provider::Provider::stream(
+            &provider(ClientOptions::default()),
+            &model("http://models.invalid/v1"),
+            &context(),
+            &StreamOptions::default(),
+            CancellationToken::new(),
+        );
+        let text = all(stream).await.1.error_message.unwrap();
+        let way = " (models.invalid:80 by the proxy 127.0.0.1:";
+        assert!(text.starts_with("Connection error.: ") && text.contains(way) && !text.contains("hush"), "{text}");
+        return;
+    }
+    let proxy = Server::always("no HTTP\r\n\r\n").await;
+    behind_proxy("streams::a_failed_connection_names_the_proxy", format!("http://me:hush@127.0.0.1:{}", proxy.port)).await;
+}
+
 /// A proxy that answers with what it was asked.
 #[tokio::test]
 async fn the_password_of_a_proxy_is_in_no_error() {
