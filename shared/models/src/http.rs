@@ -260,7 +260,7 @@ impl Client {
     /// Names the host and the proxy, never more of their URLs.
     fn not_connected(&self, error: &reqwest::Error, request: &Request) -> HttpError {
         let host = stranger::place(&request.url).unwrap_or_else(|| "no host".to_owned());
-        let way = self.proxies.of(&request.url).map_or(host.clone(), |proxy| format!("{host} by the proxy {proxy}"));
+        let way = self.proxies.of(&request.url).map_or_else(|| host.clone(), |proxy| format!("{host} by the proxy {proxy}"));
         HttpError::Connect { cause: format!("{} ({way})", error::deepest(error)) }
     }
 

@@ -58,7 +58,7 @@ impl Proxies {
     pub(super) fn of(&self, url: &reqwest::Url) -> Option<String> {
         let found = self.matcher.as_ref()?.intercept(&url.as_str().parse().ok()?)?;
         let uri = found.uri();
-        let port = uri.port_u16().unwrap_or(if uri.scheme_str() == Some("https") { 443 } else { 80 });
+        let port = uri.port_u16().unwrap_or_else(|| if uri.scheme_str() == Some("https") { 443 } else { 80 });
         Some(format!("{}:{port}", uri.host()?))
     }
 }
