@@ -11,7 +11,7 @@
 //!   their number and tells nobody. A flood of them costs no memory and ends with the request: its time limit or its cancelling closes the
 //!   connection. But one poll of the connection takes as many as come in until tokio makes it yield, 128 reads of at most about 400 KiB.
 //!   For that time the thread of the runtime does nothing else, so timers of that thread may be late, and so may the end of the
-//!   runtime: by seconds, without optimization by up to half a minute.
+//!   runtime: by half a second as measured, without optimization by 10 to 20 seconds.
 //! - Redirects are not followed: they would carry the key to another host.
 //! - A dropped stream closes its connection, over HTTP/2 its stream; nothing goes on in the background. So does a cancelled one
 //!   once it is polled: nobody watches the token while nobody asks for the next event.
