@@ -113,7 +113,7 @@ pub(crate) struct Voice {
 impl Voice {
     /// A text that may quote the server, without credentials.
     fn redact(&self, text: &str) -> String {
-        self.request.as_ref().map_or_else(|_| text.to_owned(), |request| request.redact(text))
+        self.request.as_ref().map_or_else(|_| text.to_owned(), |request| self.client.redact(request, text))
     }
 
     /// That a deferred answer could not be cancelled.

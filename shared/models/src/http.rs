@@ -3,10 +3,15 @@
 //!
 //! An adapter makes a [`Request`] and a decoder and gives both to [`stream`]. Invariants:
 //!
-//! - Credentials are in no error and in no `Debug` text. What counts as one is the value of a header whose name says so; texts of
-//!   servers lose it wherever it came from.
+//! - Credentials are in no error and in no `Debug` text. What counts as one is the value of a header whose name says so, and what
+//!   proxies of the environment are told; texts of servers lose it wherever it came from, if it has 6 bytes or more.
 //! - What is read is bounded by the client's limits, whatever a server sends, and memory by a multiple of it that the decoder gives. Answers
 //!   are never decompressed.
+//! - HTTP/1 answers with a status 1xx, which precede the answer proper, are the exception: the HTTP client drops them without a bound of
+//!   their number and tells nobody. A flood of them costs no memory and ends with the request: its time limit or its cancelling closes the
+//!   connection. But one poll of the connection takes as many as come in until tokio makes it yield, 128 reads of at most about 400 KiB.
+//!   For that time the thread of the runtime does nothing else, so timers of that thread may be late, and so may the end of the
+//!   runtime: by half a second as measured, without optimization by 10 to 20 seconds.
 //! - Redirects are not followed: they would carry the key to another host.
 //! - A dropped stream closes its connection, over HTTP/2 its stream; nothing goes on in the background. So does a cancelled one
 //!   once it is polled: nobody watches the token while nobody asks for the next event.
@@ -15,8 +20,10 @@ mod credential;
 mod driver;
 mod error;
 mod exchange;
+mod proxies;
 mod request;
 mod retry;
+mod stranger;
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -29,6 +36,9 @@ use picofleet_session::Clock;
 use crate::breaker::Breaker;
 use crate::limiter::Limiter;
 use crate::sse::{self, Limits, SseError, SseMessage};
+
+use proxies::Proxies;
+use stranger::Stranger;
 
 pub(crate) use credential::is_credential;
 pub use driver::{Decoder, StreamEnd, stream};
@@ -91,6 +101,15 @@ pub enum ClientError {
     /// There are none where some were given.
     #[error("read the certificates of further authorities: there is none in PEM form; check the file")]
     NoAuthorities,
+    /// The environment names a proxy that cannot be used. The value may have a password in it, so it is not told.
+    #[error(
+        "read the proxy in the environment variable {variable}: it must be a URL such as http://host:port; correct it, or set \
+         environment_proxies = false in http of the provider"
+    )]
+    Proxy {
+        /// The variable.
+        variable: &'static str,
+    },
 }
 
 /// Makes requests and keeps their connections for later ones. Clones share the connections.
@@ -98,6 +117,7 @@ pub enum ClientError {
 pub struct Client {
     http: reqwest::Client,
     options: ClientOptions,
+    proxies: Proxies,
     clock: Clock,
     limiter: Option<Limiter>,
     breaker: Option<Breaker>,
@@ -111,7 +131,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// TLS could not be set up, or the certificates in the options are none.
+    /// TLS could not be set up, the certificates in the options are none, or a proxy of the environment cannot be used.
     pub fn new(options: ClientOptions, clock: Clock) -> Result<Self, ClientError> {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("picofleet/", env!("CARGO_PKG_VERSION")))
@@ -121,9 +141,12 @@ impl Client {
             .retry(reqwest::retry::never())
             .http1_max_headers(HEADERS_MAX)
             .http2_max_header_list_size(HEADER_BYTES_MAX);
-        if !options.environment_proxies || no_proxy_for_any() {
+        let proxies = if options.environment_proxies && !no_proxy_for_any() {
+            Proxies::from_environment()?
+        } else {
             builder = builder.no_proxy();
-        }
+            Proxies::default()
+        };
         if !options.authorities.is_empty() {
             let authorities = reqwest::Certificate::from_pem_bundle(&options.authorities).map_err(ClientError::Authorities)?;
             if authorities.is_empty() {
@@ -131,7 +154,7 @@ impl Client {
             }
             builder = builder.tls_certs_merge(authorities);
         }
-        Ok(Self { http: builder.build().map_err(ClientError::Setup)?, options, clock, limiter: None, breaker: None })
+        Ok(Self { http: builder.build().map_err(ClientError::Setup)?, options, proxies, clock, limiter: None, breaker: None })
     }
 
     /// The same, which tells a limiter of the requests that follow the first one of a turn.
@@ -161,15 +184,29 @@ impl Client {
         &self.clock
     }
 
+    /// A text from outside without the credentials of a request and those of the proxies.
+    pub(crate) fn redact(&self, request: &Request, text: &str) -> String {
+        request.redact(text, &self.proxies.credentials)
+    }
+
     /// Makes a request and reads its answer as a stream of events.
     pub(crate) async fn open(&self, request: &Request) -> Result<Messages, HttpError> {
         let response = self.answered(request).await?;
-        let messages = sse::messages(self.body(response), self.options.limits);
+        let stranger = Stranger::of(&response, request.credentials_with(&self.proxies.credentials));
+        let bytes = self.body(response);
+        let bytes = match &stranger {
+            Some(stranger) => stranger.watch(bytes),
+            None => bytes,
+        };
+        let messages = sse::messages(bytes, self.options.limits);
         let messages = messages.map_err(|error| match error {
             SseError::Read(error) => error,
             SseError::TooLarge(error) => HttpError::TooLarge(error),
         });
-        Ok(messages.boxed())
+        Ok(match stranger {
+            Some(stranger) => stranger.or_error(messages.boxed()),
+            None => messages.boxed(),
+        })
     }
 
     /// Makes a request and tells the breaker whether the provider was reached.
@@ -205,14 +242,26 @@ impl Client {
         let call = if request.body.is_empty() { self.http.get(url) } else { self.http.post(url).body(request.body.clone()) };
         let limit = request.first_byte_timeout.unwrap_or(self.options.first_byte_timeout);
         let sent = tokio::time::timeout(limit, call.headers(request.headers.clone()).send()).await;
-        let response = sent.map_err(|_| HttpError::NoAnswer)?.map_err(|error| HttpError::Connect { cause: error::deepest(&error) })?;
+        let response = sent.map_err(|_| HttpError::NoAnswer)?.map_err(|error| self.not_connected(&error, request))?;
+        if response.status().is_redirection()
+            && let Some(to) = stranger::redirect_target(&request.url, response.headers())
+        {
+            return Err(HttpError::Redirect { status: response.status().as_u16(), to: self.redact(request, &to) });
+        }
         if !response.status().is_success() {
             return Err(HttpError::Status(self.refusal(response, request).await));
         }
         match encoding(response.headers()) {
-            Some(encoding) => Err(HttpError::Encoded { encoding: request.redact(&encoding) }),
+            Some(encoding) => Err(HttpError::Encoded { encoding: self.redact(request, &encoding) }),
             None => Ok(response),
         }
+    }
+
+    /// Names the host and the proxy, never more of their URLs.
+    fn not_connected(&self, error: &reqwest::Error, request: &Request) -> HttpError {
+        let host = stranger::place(&request.url).unwrap_or_else(|| "no host".to_owned());
+        let way = self.proxies.of(&request.url).map_or_else(|| host.clone(), |proxy| format!("{host} by the proxy {proxy}"));
+        HttpError::Connect { cause: format!("{} ({way})", error::deepest(error)) }
     }
 
     /// The bytes of an answer. It fails when none come for too long.
@@ -231,7 +280,7 @@ impl Client {
 
     async fn refusal(&self, response: reqwest::Response, request: &Request) -> StatusError {
         let mut refusal = StatusError::of(response.status(), response.headers(), self.clock.now());
-        refusal.request_id = refusal.request_id.map(|id| request.redact(&id));
+        refusal.request_id = refusal.request_id.map(|id| self.redact(request, &id));
         let mut body = Vec::new();
         let mut bytes = self.body(response);
         // What came in tells most, so a body that breaks off, is too large or takes too long is no error of its own.
@@ -247,7 +296,11 @@ impl Client {
         // What came in until then is kept; a credential may be cut there, too.
         let cut = tokio::time::timeout(ERROR_BODY_TIME, read).await.is_err();
         let text = String::from_utf8_lossy(&body);
-        refusal.body = if cut || body.len() == ERROR_BODY_MAX { request.redact_begin(&text) } else { request.redact(&text) };
+        refusal.body = if cut || body.len() == ERROR_BODY_MAX {
+            request.redact_begin(&text, &self.proxies.credentials)
+        } else {
+            self.redact(request, &text)
+        };
         refusal
     }
 }

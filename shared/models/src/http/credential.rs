@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 /// texts, what counts as a key, and what `config show` hides.
 const WORDS: [&str; 6] = ["auth", "cookie", "key", "password", "secret", "token"];
 
-/// Shortest credential that is looked for in texts; shorter ones are in many words.
+/// Shortest credential, in bytes, that is looked for in texts; shorter ones are in many words.
 const REDACTED_MIN: usize = 6;
 
 /// What stands in its place.
@@ -35,15 +35,35 @@ impl Credentials {
         // As in cookies.
         let values = pieces.clone().filter_map(|piece| piece.split_once('=').map(|(_, value)| value));
         let parts = std::iter::once(value).chain(pieces).chain(values).map(|part| part.trim_matches('"'));
-        let long = parts.filter(|part| part.len() >= REDACTED_MIN).flat_map(|part| [part.to_owned(), in_json(part)]);
-        self.0.extend(long.map(SecretString::from));
-        // Longest first: a part of one that was taken out would leave the rest of the whole.
+        for part in parts {
+            self.add_whole(part);
+        }
+    }
+
+    /// Takes a credential as it is.
+    pub(super) fn add_whole(&mut self, value: &str) {
+        if value.len() < REDACTED_MIN {
+            return;
+        }
+        self.0.extend([value.to_owned(), in_json(value)].map(SecretString::from));
+        self.sort();
+    }
+
+    /// These and others.
+    pub(super) fn with(&self, others: &Self) -> Self {
+        let mut all = Self(self.0.iter().chain(&others.0).cloned().collect());
+        all.sort();
+        all
+    }
+
+    /// Longest first: a part of one that was taken out would leave the rest of the whole.
+    fn sort(&mut self) {
         self.0.sort_by_key(|secret| std::cmp::Reverse(secret.expose_secret().len()));
     }
 
-    /// A text without them.
+    /// A text without them, in whatever case it has them. Credentials of fewer than 6 bytes stay: they are in many words.
     pub(super) fn redact(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.expose_secret(), REDACTED))
+        self.0.iter().fold(text.to_owned(), |text, secret| without(&text, secret.expose_secret()))
     }
 
     /// The begin of a text without them. What was cut off may have had the end of one, so its begin goes, too.
@@ -54,10 +74,26 @@ impl Credentials {
     }
 }
 
+/// A text without a secret in any case of its ASCII letters.
+fn without(text: &str, secret: &str) -> String {
+    // Both have the places of the texts that they are made of.
+    let (lower, wanted) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
+    let mut kept = String::with_capacity(text.len());
+    let mut from = 0;
+    for (at, found) in lower.match_indices(&wanted) {
+        kept.push_str(&text[from..at]);
+        kept.push_str(REDACTED);
+        from = at + found.len();
+    }
+    kept + &text[from..]
+}
+
 /// How many bytes of a secret a text ends with.
 fn begun(text: &str, secret: &str) -> Option<usize> {
     let lengths = (1..secret.len()).rev().filter(|length| secret.is_char_boundary(*length));
-    lengths.into_iter().find(|length| text.ends_with(&secret[..*length]))
+    let (text, secret) = (text.as_bytes(), secret.as_bytes());
+    let ends = |length: usize| text.len() >= length && text[text.len() - length..].eq_ignore_ascii_case(&secret[..length]);
+    lengths.into_iter().find(|length| ends(*length))
 }
 
 /// A text as it stands within a JSON string.
@@ -93,6 +129,7 @@ mod tests {
         assert_eq!(redacted("Digest username=\"somebody\", response=\"0123456789\"", "response 0123456789"), "response [redacted]");
         assert_eq!(redacted("hush\"and\\hush", r#"{"message":"hush\"and\\hush"}"#), r#"{"message":"[redacted]"}"#);
         assert_eq!(redacted("short", "a short text"), "a short text");
+        assert_eq!(redacted("Hush-123é", "ä HUSH-123é ä hush-123é."), "ä [redacted] ä [redacted].");
     }
 
     #[test]
@@ -102,5 +139,6 @@ mod tests {
         assert_eq!(credentials.redact_begin("your key is hush-1"), "your key is [redacted]");
         assert_eq!(credentials.redact_begin("your key is hush-123"), "your key is [redacted]");
         assert_eq!(credentials.redact_begin("your key"), "your key");
+        assert_eq!(credentials.redact_begin("é HUSH-1"), "é [redacted]");
     }
 }

@@ -146,7 +146,7 @@ impl<D: Decoder> Run<D> {
             if let StreamEvent::Done { message } | StreamEvent::Error { message } = event {
                 message.duration_ms = duration_ms.and_then(|millis| u32::try_from(millis).ok()).map(f64::from);
                 if let (Some(text), Ok(request)) = (&message.error_message, &self.request) {
-                    message.error_message = Some(request.redact(text));
+                    message.error_message = Some(self.client.redact(request, text));
                 }
             }
         }

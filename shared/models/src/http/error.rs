@@ -28,7 +28,7 @@ pub enum HttpError {
     /// The server was not reached, or did not speak HTTP.
     #[error("Connection error.: {cause}")]
     Connect {
-        /// The deepest cause.
+        /// The deepest cause, and where the request went.
         cause: String,
     },
     /// The answer did not begin in time.
@@ -58,6 +58,24 @@ pub enum HttpError {
     Idle {
         /// The longest time that it may.
         timeout: Duration,
+    },
+    /// The server sends the request elsewhere.
+    #[error("{status} redirect to {to}, which is not followed; set the base URL to where the API is")]
+    Redirect {
+        /// The status.
+        status: u16,
+        /// The host and the port.
+        to: String,
+    },
+    /// The answer says that it is no stream of events, and it has none.
+    #[error("Stream ended without an event: the answer has status {status}, {content_type} and {body}; check the base URL and the API")]
+    NoEvents {
+        /// The status.
+        status: u16,
+        /// What it says that it is.
+        content_type: String,
+        /// Its begin.
+        body: String,
     },
     /// The answer is compressed, which was not asked for.
     #[error("The answer has the content encoding {encoding}; only identity is accepted")]

@@ -154,14 +154,19 @@ impl Request {
         &self.body
     }
 
-    /// A text from outside without the request's credentials.
-    pub(crate) fn redact(&self, text: &str) -> String {
-        self.credentials.redact(text)
+    /// A text from outside without the request's credentials and others.
+    pub(super) fn redact(&self, text: &str, others: &Credentials) -> String {
+        self.credentials.with(others).redact(text)
+    }
+
+    /// Its credentials and others.
+    pub(super) fn credentials_with(&self, others: &Credentials) -> Credentials {
+        self.credentials.with(others)
     }
 
     /// The same for a text that was cut.
-    pub(super) fn redact_begin(&self, text: &str) -> String {
-        self.credentials.redact_begin(text)
+    pub(super) fn redact_begin(&self, text: &str, others: &Credentials) -> String {
+        self.credentials.with(others).redact_begin(text)
     }
 }
 

@@ -87,7 +87,7 @@ fn files_are_read_up_to_a_bound() {
             "[providers.s]\napi = \"{api}\"\n{name} = '/dev/zero'\nbase_url = \"http://127.0.0.1:1\"\n\
              [[providers.s.models]]\nid = \"m\"\ncontext_window = 1\nmax_tokens = 1"
         ));
-        let problems: Vec<_> = models.problems().map(|(_, problem)| chain(problem)).collect();
+        let problems: Vec<_> = models.problems().map(|(_, problem)| problem.with_causes()).collect();
         assert!(problems[0].contains("/dev/zero") && problems[0].ends_with("it has more than 16 MiB"), "{problems:?}");
     }
 }

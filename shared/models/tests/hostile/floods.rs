@@ -52,15 +52,22 @@ async fn endless_headers(api: &Api) {
     }
 }
 
+/// The request ends at its limit of time, and its connection with it.
 async fn endless_informational_answers(api: &Api) {
-    let server = Server::start(|_, mut connection| async move {
-        connection.request().await;
-        connection.flood(b"HTTP/1.1 103 Early Hints\r\n\r\n").await;
+    let (closed, mut on_closed) = mpsc::channel(1);
+    let server = Server::start(move |_, mut connection| {
+        let closed = closed.clone();
+        async move {
+            connection.request().await;
+            connection.flood(b"HTTP/1.1 103 Early Hints\r\n\r\n").await;
+            let _ = closed.send(()).await;
+        }
     })
     .await;
     let options = StreamOptions { timeout_ms: Some(100), ..StreamOptions::default() };
     let (_, message) = all(api.ask_with(&server, ClientOptions::default(), &options, CancellationToken::new())).await;
     assert_eq!(error_of(&message), "Request timed out.");
+    soon(on_closed.recv()).await.unwrap();
 }
 
 async fn an_endless_line(api: &Api) {

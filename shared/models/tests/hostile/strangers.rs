@@ -7,6 +7,7 @@ use picofleet_delta::Json;
 use picofleet_models::classify::is_retryable_assistant_error;
 use picofleet_models::http::ClientOptions;
 use picofleet_models::provider::StreamOptions;
+use picofleet_session::message::StopReason;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
@@ -18,6 +19,7 @@ for_each_api! {
     nobody_there
     connecting_has_an_end
     redirects_are_not_followed
+    answers_that_are_no_events
     the_key_is_in_no_error
 }
 
@@ -38,6 +40,7 @@ async fn nobody_there(api: &Api) {
     let provider = api.provider(ClientOptions { connect_timeout: Duration::from_secs(5), ..ClientOptions::default() });
     let (_, message) = all(provider.stream(&model, &context(), &StreamOptions::default(), CancellationToken::new())).await;
     assert!(error_of(&message).starts_with("Connection error.: "), "{message:?}");
+    assert!(error_of(&message).ends_with(&format!(" ({})", model.base_url.trim_start_matches("http://"))), "{message:?}");
     assert!(is_retryable_assistant_error(&message));
 }
 
@@ -52,12 +55,45 @@ async fn connecting_has_an_end(api: &Api) {
     assert!(is_retryable_assistant_error(&message));
 }
 
+/// The error tells what came instead, without the key and not all of it.
+async fn answers_that_are_no_events(api: &Api) {
+    let long = format!("{KEY} {}", "é".repeat(6000));
+    let long_told = format!("a body that begins with \"[redacted] {}\";", "é".repeat(189));
+    for (status, head, body, told) in [
+        (
+            "200 OK",
+            "content-type: text/html\r\n",
+            "<html>\n",
+            "status 200, the content type text/html and a body that begins with \"<html>\\n\"",
+        ),
+        (
+            "200 OK",
+            "content-type: application/json\r\n",
+            "{\"a\":1}",
+            "the content type application/json and a body that begins with \"{\\\"a",
+        ),
+        ("200 OK", "", "", "status 200, no content type and no body"),
+        ("204 Nothing", "", "", "status 204, no content type and no body"),
+        ("200 OK", "content-type: text/plain\r\n", &long, &long_told),
+    ] {
+        let server = Server::always(format!("HTTP/1.1 {status}\r\n{head}\r\n{body}")).await;
+        let (_, message) = all(api.ask(&server)).await;
+        let text = error_of(&message);
+        assert!(text.starts_with("Stream ended without an event: ") && text.contains(told), "{text}");
+        assert!(is_retryable_assistant_error(&message));
+    }
+    // One that does not say what it is.
+    let (_, message) = all(api.ask(&Server::always(format!("HTTP/1.1 200 OK\r\n\r\n{}", api.answer)).await)).await;
+    assert_eq!(message.stop_reason, StopReason::ToolUse, "{message:?}");
+}
+
 /// Another host would get the key.
 async fn redirects_are_not_followed(api: &Api) {
     let other = Server::always("HTTP/1.1 200 OK\r\n\r\n").await;
-    let head = format!("HTTP/1.1 307 Elsewhere\r\nlocation: http://127.0.0.1:{}/\r\ncontent-length: 0\r\n\r\n", other.port);
+    let head = format!("HTTP/1.1 307 Elsewhere\r\nlocation: http://me:hush@127.0.0.1:{}/{KEY}\r\ncontent-length: 0\r\n\r\n", other.port);
     let (_, message) = all(api.ask(&Server::always(head).await)).await;
-    assert!(error_of(&message).ends_with("307 status code (no body)"), "{message:?}");
+    let expected = format!("307 redirect to 127.0.0.1:{}, which is not followed; set the base URL to where the API is", other.port);
+    assert!(error_of(&message).ends_with(&expected), "{message:?}");
     assert_eq!(other.connections.load(Ordering::SeqCst), 0);
 }
 

@@ -190,18 +190,68 @@ async fn proxies_come_from_the_environment() {
         }
     })
     .await;
-    let mut child = tokio::task::spawn_blocking({
-        let port = proxy.port;
-        move || {
-            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "streams::proxies_come_from_the_environment"]).env("PICOFLEET_TEST_BEHIND_PROXY", "1");
-            command.env("HTTP_PROXY", format!("http://127.0.0.1:{port}")).env("http_proxy", format!("http://127.0.0.1:{port}"));
-            command.env_remove("NO_PROXY").env_remove("no_proxy").output().unwrap()
-        }
-    });
-    let output = soon(&mut child).await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    behind_proxy("streams::proxies_come_from_the_environment", format!("http://127.0.0.1:{}", proxy.port)).await;
     assert_eq!(soon(on_line.recv()).await.unwrap(), "POST http://models.invalid/v1/chat/completions HTTP/1.1");
+}
+
+/// Runs one test of this file in a process of its own with a proxy, and tells what it printed when it failed.
+async fn behind_proxy(test: &'static str, proxy: String) {
+    let child = tokio::task::spawn_blocking(move || {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test]).env("PICOFLEET_TEST_BEHIND_PROXY", "1");
+        command.env("HTTP_PROXY", &proxy).env("http_proxy", &proxy);
+        command.env_remove("NO_PROXY").env_remove("no_proxy").output().unwrap()
+    });
+    let output = soon(child).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// A proxy that says nothing that is HTTP.
+#[tokio::test]
+async fn a_failed_connection_names_the_proxy() {
+    if std::env::var_os("PICOFLEET_TEST_BEHIND_PROXY").is_some() {
+        let stream = picofleet_models::provider::Provider::stream(
+            &provider(ClientOptions::default()),
+            &model("http://models.invalid/v1"),
+            &context(),
+            &StreamOptions::default(),
+            CancellationToken::new(),
+        );
+        let text = all(stream).await.1.error_message.unwrap();
+        let way = " (models.invalid:80 by the proxy 127.0.0.1:";
+        assert!(text.starts_with("Connection error.: ") && text.contains(way) && !text.contains("hush"), "{text}");
+        return;
+    }
+    let proxy = Server::always("no HTTP\r\n\r\n").await;
+    behind_proxy("streams::a_failed_connection_names_the_proxy", format!("http://me:hush@127.0.0.1:{}", proxy.port)).await;
+}
+
+/// A proxy that answers with what it was asked.
+#[tokio::test]
+async fn the_password_of_a_proxy_is_in_no_error() {
+    if std::env::var_os("PICOFLEET_TEST_BEHIND_PROXY").is_some() {
+        let stream = picofleet_models::provider::Provider::stream(
+            &provider(ClientOptions::default()),
+            &model("http://models.invalid/v1"),
+            &context(),
+            &StreamOptions::default(),
+            CancellationToken::new(),
+        );
+        let (_, message) = all(stream).await;
+        let text = format!("{message:?}");
+        assert!(text.contains("Basic [redacted]"), "{text}");
+        // The base64 of the password within that of both, and the password.
+        assert!(!text.contains("cHJveHktdXNlcjpwQHNzLXdvcmQ") && !text.contains("p@ss-word"), "{text}");
+        return;
+    }
+    let proxy = Server::start(|_, mut connection| async move {
+        let asked = format!("{} p@ss-word", connection.request().await);
+        assert!(asked.contains("Basic cHJveHktdXNlcjpwQHNzLXdvcmQ="), "{asked}");
+        connection.send(format!("HTTP/1.1 400 Bad\r\ncontent-length: {}\r\n\r\n{asked}", asked.len())).await;
+    })
+    .await;
+    let url = format!("http://proxy-user:p%40ss-word@127.0.0.1:{}", proxy.port);
+    behind_proxy("streams::the_password_of_a_proxy_is_in_no_error", url).await;
 }
 
 #[test]
