@@ -102,6 +102,22 @@ async fn a_file_in_the_folder_that_cannot_be_read_is_told() {
     }
 }
 
+/// A pipe that nobody writes to would be waited for, and the device never ends.
+#[cfg(unix)]
+#[tokio::test]
+async fn only_a_regular_file_of_a_good_size_is_read() {
+    let place = Place::new();
+    assert!(std::process::Command::new("mkfifo").arg(place.path("pipe")).status().unwrap().success());
+    place.write("large.toml", &"#".repeat((1 << 20) + 1));
+    place.write("good.toml", &"#".repeat(1 << 20));
+    let kind = "it is a pipe, a device or a socket; only a regular file is read";
+    for (file, expected) in [("/dev/zero", kind), ("pipe", kind), (".", "it is a folder"), ("large.toml", "it has more than 1 MiB")] {
+        let told = place.run(&["config", "check", "--config", file]).await.with(64);
+        assert!(told.contains(&format!("read the configuration {file}")) && told.contains(expected), "{told}");
+    }
+    place.run(&["config", "check", "--config", "good.toml"]).await.with(0);
+}
+
 #[tokio::test]
 async fn no_output_has_a_secret() {
     let mut place = Place::new();

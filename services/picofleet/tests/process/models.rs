@@ -89,6 +89,24 @@ async fn a_key_that_is_no_text_is_told() {
     assert!(!text.contains("hush"), "{text}");
 }
 
+/// No request is made with it.
+#[tokio::test]
+async fn a_key_that_no_header_can_have_is_told_with_its_variable_or_file() {
+    let mut place = Place::new();
+    place.set("ACME_KEY", "hush\nhush");
+    place.write("key", "hush\u{7}hush");
+    for (more, expected) in [
+        (KEYED, "the environment variable ACME_KEY: it has several lines; it must have the key alone"),
+        ("api_key_file = \"key\"\n", "the file key: it has a control character in it; it must have the key alone"),
+    ] {
+        place.write("picofleet.toml", &acme(APIS[0], "http://127.0.0.1:1", more));
+        for (command, code) in [(&["models", "list"][..], 0), (&["models", "test", "acme/m"], 1)] {
+            let text = place.run(command).await.with(code);
+            assert!(text.contains(expected) && !text.contains("hush"), "{text}");
+        }
+    }
+}
+
 /// A server that repeats all that it was told, with the key in its usual header and in one of the user's.
 #[tokio::test]
 async fn a_server_that_repeats_the_request_gives_no_key_away() {
