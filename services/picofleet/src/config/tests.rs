@@ -204,3 +204,15 @@ fn headers_are_hidden() {
     assert!(!shown.contains("hunter2") && shown.contains("KEY"), "{shown}");
     assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
 }
+
+#[test]
+fn a_key_in_the_configuration_is_told_where_it_belongs() {
+    let expected = "a key is not written into the configuration; set api_key_env to the name";
+    for name in ["api_key", "apiKey", "api-key", "token"] {
+        let error = error(&format!("{FILE}{name} = \"hunter2\"\n"), &[]);
+        assert!(error.contains(&format!("p.toml:5: {expected}")) && !error.contains("hunter2"), "{error}");
+    }
+    let variable = error(FILE, &[("PICOFLEET_PROVIDERS__LOCAL__API_KEY", "hunter2")]);
+    assert!(variable.contains(&format!("PICOFLEET_PROVIDERS__LOCAL__API_KEY: {expected}")) && !variable.contains("hunter2"), "{variable}");
+    assert!(error("[tools]\ntoken = \"hunter2\"\n", &[]).contains("p.toml:2: unknown field `token`"));
+}
