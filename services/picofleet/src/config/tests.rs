@@ -35,7 +35,7 @@ fn variables_reach_every_key_that_the_file_has() {
     let file = FILE.replace("local", "Acme-Cloud")
         + "compat = { supportsStore = true }\nheaders = { x-team = \"red\" }\n"
         + "[[providers.Acme-Cloud.models]]\nid = \"a\"\ncontext_window = 1\nmax_tokens = 1\n"
-        + "[[providers.Acme-Cloud.models]]\nid = \"b\"\ncontext_window = 1\nmax_tokens = 1\n";
+        + "[[providers.Acme-Cloud.models]]\nid = \"b\"\ncontext_window = 9\nmax_tokens = 1\n";
     let changes = [
         ("PICOFLEET_PROVIDERS__ACME_CLOUD__BASE_URL", "http://127.0.0.1:2"),
         ("PICOFLEET_PROVIDERS__ACME_CLOUD__COMPAT__SUPPORTSSTORE", "false"),

@@ -52,6 +52,15 @@ async fn what_is_wrong_is_told_with_its_line() {
             "picofleet.toml:4: providers.a.http.idle_timeout_ms: 0 ",
         ),
         ("[providers.a]\napi = \"scripted\"\nheaders = \"hunter2\"\n", "picofleet.toml:3: a value of the wrong type"),
+        (
+            "[providers.a]\napi = \"scripted\"\n[providers.a.headers]\nx-team = \"hunter2\\nhunter2\"\n",
+            "picofleet.toml:4: providers.a.headers.x-team: its value has a line break",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\napi_key_env = \"sk-hunter2\"\n",
+            "picofleet.toml:3: providers.a.api_key_env: it looks like a key",
+        ),
+        ("[providers.a]\napi = \"scripted\"\n\napi_key = \"hunter2\"\n", "picofleet.toml:4: a key is not written into the configuration"),
     ] {
         let place = Place::new();
         place.write("picofleet.toml", text);
