@@ -76,11 +76,38 @@ fn nothing_is_a_good_configuration() {
 }
 
 #[test]
-fn what_is_shown_hides_headers_that_may_be_credentials() {
+fn what_is_shown_hides_headers_and_members_that_may_be_credentials() {
     let shown = toml::Value::try_from(config(FULL)).unwrap();
     let headers = &shown["providers"]["openai"]["headers"];
-    assert_eq!((headers["x-team"].as_str(), headers["x-api-key"].as_str()), (Some("blue"), Some("[hidden]")));
+    assert_eq!((headers["x-team"].as_str(), headers["x-api-key"].as_str()), (Some("[hidden]"), Some("[hidden]")));
     assert!(!format!("{shown:?}").contains("hush"));
+
+    let routing = r#"
+        [providers.a]
+        api = "openai-completions"
+        base_url = "http://a"
+        [providers.a.compat]
+        promptCacheKeyMode = "enabled"
+        supportsThinkingTokenBudget = true
+        openRouterRouting = { order = ["blue"], api_key = "hush", nested = [{ auth = { list = ["hush"], limit = 3 } }] }
+        [[providers.a.models]]
+        id = "m"
+        context_window = 1
+        max_tokens = 1
+        sampling_params = { max_tokens = 5, user_token = "hush", stop = "blue" }
+        sampling_params_by_thinking_level = { off = { secret = "hush", top_k = 5 } }
+        compat = { chatTemplateArgs = { password = "hush" } }
+    "#;
+    assert_eq!(problems(routing), <[String; 0]>::default());
+    let shown = toml::to_string(&config(routing)).unwrap();
+    assert!(!shown.contains("hush"), "{shown}");
+    let expected = routing.replace("hush", "[hidden]");
+    assert_eq!(
+        toml::from_str::<toml::Value>(&shown).unwrap()["providers"]["a"]["compat"],
+        toml::from_str::<toml::Value>(&expected).unwrap()["providers"]["a"]["compat"]
+    );
+    assert_eq!(config(&shown), config(&expected));
+    assert_eq!(problems(&shown), <[String; 0]>::default());
 }
 
 #[test]
