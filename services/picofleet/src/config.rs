@@ -125,8 +125,8 @@ fn parse(file: &str, text: &str, variables: impl Iterator<Item = (OsString, OsSt
     Ok(merged.config)
 }
 
-/// The configuration as TOML. It holds no secrets: keys are named by their variable or file and never read into it, and headers that may
-/// hold one are hidden where they are written.
+/// The configuration as TOML. It holds no secrets: keys are named by their variable or file and never read into it, and headers and
+/// members that may hold one are hidden where they are written.
 ///
 /// # Errors
 /// That it can't be written as TOML.

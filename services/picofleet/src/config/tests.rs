@@ -47,8 +47,9 @@ fn variables_reach_every_key_that_the_file_has() {
     assert_eq!(config.providers.keys().collect::<Vec<_>>(), ["Acme-Cloud"]);
     let provider = &config.providers["Acme-Cloud"];
     assert_eq!(provider.base_url.as_deref(), Some("http://127.0.0.1:2"));
+    assert_eq!(provider.headers["x-team"], "blue");
     let shown = show(&config).unwrap();
-    for expected in ["supportsStore = false", "x-team = \"blue\"", "supportsStrictMode = true"] {
+    for expected in ["supportsStore = false", "x-team = \"[hidden]\"", "supportsStrictMode = true"] {
         assert!(shown.contains(expected), "{shown}");
     }
     assert_eq!([provider.models[0].max_tokens, provider.models[1].max_tokens], [1, 7]);

@@ -3,10 +3,16 @@
 use crate::place::Place;
 use crate::server::{APIS, acme};
 
+/// How every good answer of `config check` ends.
+const NOT_LOOKED_AT: &str = "providers that can't be used now, for want of a key or a file: `picofleet models list` shows them\n";
+
 #[tokio::test]
 async fn without_a_file_the_defaults_are_good() {
     let place = Place::new();
-    assert_eq!(place.run(&["config", "check"]).await.with(0), "ok: no file, only defaults; 0 providers, 0 models\n");
+    assert_eq!(
+        place.run(&["config", "check"]).await.with(0),
+        format!("ok: no file, only defaults; 0 providers, 0 models\n{NOT_LOOKED_AT}")
+    );
     let shown = place.run(&["config", "show"]).await.with(0);
     assert!(shown.contains("url = \"sqlite:./picofleet.db\"") && shown.contains("workspace = \"./workspace\""), "{shown}");
     assert!(!place.path("picofleet.db").exists() && !place.path("workspace").exists());
@@ -22,7 +28,10 @@ async fn the_file_is_the_named_one_or_the_one_in_the_folder() {
     place.set("PICOFLEET_CONFIG", "variable.toml");
     assert!(place.run(&["config", "show"]).await.with(0).contains("by-variable"));
     assert!(place.run(&["config", "show", "--config", "flag.toml"]).await.with(0).contains("by-flag"));
-    assert_eq!(place.run(&["--config", "flag.toml", "config", "check"]).await.with(0), "ok: flag.toml; 0 providers, 0 models\n");
+    assert_eq!(
+        place.run(&["--config", "flag.toml", "config", "check"]).await.with(0),
+        format!("ok: flag.toml; 0 providers, 0 models\n{NOT_LOOKED_AT}")
+    );
     place.set("PICOFLEET_STORAGE__URL", "sqlite:by-override.db");
     assert!(place.run(&["config", "show", "--config", "flag.toml"]).await.with(0).contains("by-override"));
     let missing = place.run(&["config", "check", "--config", "missing.toml"]).await.with(64);
@@ -141,7 +150,7 @@ async fn no_output_has_a_secret() {
         assert!(!text.contains("hunter2"), "{command:?}: {text}");
     }
     let shown = place.run(&["config", "show"]).await.with(0);
-    for kept in ["ACME_KEY", "api_key_file = \"key\"", "x-team = \"blue\"", "x-goog-api-key = \"[hidden]\"", "Cookie = \"[hidden]\""] {
+    for kept in ["ACME_KEY", "api_key_file = \"key\"", "x-team = \"[hidden]\"", "x-goog-api-key = \"[hidden]\"", "Cookie = \"[hidden]\""] {
         assert!(shown.contains(kept), "no {kept} in {shown}");
     }
 }
@@ -152,7 +161,10 @@ async fn what_is_shown_is_a_good_configuration() {
     place.write("picofleet.toml", &acme(APIS[2], "https://127.0.0.1:1", "ca_file = \"ca.pem\"\nlimits = { concurrency = 3 }\n"));
     let shown = place.run(&["config", "show"]).await.with(0);
     place.write("shown.toml", &shown);
-    assert_eq!(place.run(&["config", "check", "--config", "shown.toml"]).await.with(0), "ok: shown.toml; 1 providers, 1 models\n");
+    assert_eq!(
+        place.run(&["config", "check", "--config", "shown.toml"]).await.with(0),
+        format!("ok: shown.toml; 1 providers, 1 models\n{NOT_LOOKED_AT}")
+    );
     assert_eq!(place.run(&["config", "show", "--config", "shown.toml"]).await.with(0), shown);
 }
 
@@ -162,7 +174,7 @@ async fn the_example_of_the_readme_is_a_good_configuration() {
     let example = readme.split_once("```toml\n").unwrap().1.split("```").next().unwrap();
     let place = Place::new();
     place.write("picofleet.toml", example);
-    assert_eq!(place.run(&["config", "check"]).await.with(0), "ok: picofleet.toml; 1 providers, 1 models\n");
+    assert_eq!(place.run(&["config", "check"]).await.with(0), format!("ok: picofleet.toml; 1 providers, 1 models\n{NOT_LOOKED_AT}"));
     // What is commented out is right, too.
     let comments = ["# ca_file = ", "# user = "].iter().fold(example.to_owned(), |text, key| text.replace(key, &key[2..]));
     assert_eq!(comments.matches("# ").count(), example.matches("# ").count() - 2);
@@ -176,6 +188,8 @@ async fn a_wrong_command_line_has_its_exit_code() {
     for arguments in [&["config"][..], &["config", "other"], &["models", "test"], &["run"], &["run", "x", "--session", "y"], &[]] {
         place.run(arguments).await.with(64);
     }
+    let help = place.run(&["config", "check", "--help"]).await.with(0);
+    assert!(help.contains("whether variables are set, files are there or servers answer"), "{help}");
     assert!(place.run(&["--help"]).await.with(0).contains("config"));
     assert!(place.run(&["--version"]).await.with(0).starts_with("picofleet "));
 }
