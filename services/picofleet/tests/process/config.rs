@@ -182,6 +182,50 @@ async fn the_example_of_the_readme_is_a_good_configuration() {
     place.run(&["config", "check"]).await.with(0);
 }
 
+/// The names that are expected at a table, by what is said about a key that is not there.
+async fn names(place: &Place, file: &str, table: &str) -> Vec<String> {
+    let begin = format!("{table}\n");
+    assert_eq!(file.matches(&begin).count(), 1, "{table}");
+    place.write("nonsense.toml", &file.replace(&begin, &format!("{begin}nonsense = 1\n")));
+    let told = place.run(&["config", "check", "--config", "nonsense.toml"]).await.with(64);
+    // One name, two, or more stand there in different words.
+    let (_, expected) = told.split_once("unknown field `nonsense`, expected ").unwrap_or_else(|| panic!("{table}: {told}"));
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_page_about_the_configuration_has_every_key_and_is_right() {
+    let page = include_str!("../../../../docs/configuration.md");
+    let example = page.split_once("```toml\n").unwrap().1.split("```").next().unwrap();
+    let place = Place::new();
+    place.write("picofleet.toml", example);
+    place.run(&["config", "check"]).await.with(0);
+    let bare: Vec<String> = example.lines().map(|line| line.split('#').next().unwrap().trim_end().to_owned() + "\n").collect();
+    let bare = bare.concat();
+    let mut all = Vec::new();
+    for table in [
+        "[providers.openai]",
+        "[providers.openai.limits]",
+        "[providers.openai.breaker]",
+        "[providers.openai.http]",
+        "[[providers.openai.models]]",
+        "[providers.openai.models.cost]",
+        "[[providers.openai.models.cost.tiers]]",
+        "[defaults]",
+        "[storage]",
+        "[tools]",
+    ] {
+        all.extend(names(&place, &bare, table).await);
+    }
+    assert!(all.len() > 40, "{all:?}");
+    for name in all {
+        let set = bare.lines().any(|line| {
+            line.starts_with(&format!("{name} = ")) || line.ends_with(&format!(".{name}]")) || line.ends_with(&format!(".{name}]]"))
+        });
+        assert!(set, "{name} is not in the page");
+    }
+}
+
 #[tokio::test]
 async fn a_wrong_command_line_has_its_exit_code() {
     let place = Place::new();
