@@ -197,7 +197,7 @@ async fn fetches_from_a_provider_that_is_away_open_its_breaker() {
     let base_url = Server::start([Reply::json(200, "{}")]).await.base_url.clone();
     for (api, _, _) in &APIS[1..] {
         let config = config(api, &base_url);
-        let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.to_owned()));
+        let models = Models::new(&config.providers, Clock::manual(Millis(1)), |_| Some(KEY.into()));
         for _ in 0..5 {
             assert_eq!(fetch(&models, &config, api).await.stop_reason, StopReason::Deferred, "{api}");
         }
