@@ -21,6 +21,9 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Say whether the configuration is valid, and what is wrong with it
+    ///
+    /// It looks at the configuration alone, and not at whether variables are set, files are there or servers answer: `models list` shows
+    /// missing keys, files and scripts, and `models test` asks a server
     Check,
     /// Print the configuration with its defaults and overrides; secrets are hidden
     Show,
@@ -28,7 +31,7 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum ModelsCommand {
-    /// List the configured models
+    /// List the configured models, and the providers that can't be used for want of a key, a file or a script
     List,
     /// Ask a model for a streamed answer, a tool call and an error, and say what worked
     Test {

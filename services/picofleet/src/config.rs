@@ -10,12 +10,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use picofleet_models::config::{Defaults, Providers};
+use picofleet_models::registry::read_file;
 use serde::{Deserialize, Serialize};
 
 pub use store::{StoreUrl, StoreUrlError};
 
 /// The file that is read where none is named, if it is there.
 const DEFAULT_FILE: &str = "picofleet.toml";
+
+/// Most bytes of the file. One that is larger is another one.
+const FILE_MAX: u64 = 1 << 20;
 
 /// What a process is configured to.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -107,7 +111,8 @@ fn default_file(file: &Path) -> anyhow::Result<Option<PathBuf>> {
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("read the configuration {}", file.display()))
+    let text = read_file(file, FILE_MAX).and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
+    text.with_context(|| format!("read the configuration {}", file.display()))
 }
 
 fn parse(file: &str, text: &str, variables: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Config> {
@@ -120,8 +125,8 @@ fn parse(file: &str, text: &str, variables: impl Iterator<Item = (OsString, OsSt
     Ok(merged.config)
 }
 
-/// The configuration as TOML. It holds no secrets: keys are named by their variable or file and never read into it, and headers that may
-/// hold one are hidden where they are written.
+/// The configuration as TOML. It holds no secrets: keys are named by their variable or file and never read into it, and headers and
+/// members that may hold one are hidden where they are written.
 ///
 /// # Errors
 /// That it can't be written as TOML.

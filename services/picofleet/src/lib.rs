@@ -66,7 +66,8 @@ fn print(text: &str) -> anyhow::Result<()> {
 fn checked(loaded: &Loaded) -> anyhow::Result<()> {
     let file = loaded.file.as_deref().map_or_else(|| "no file, only defaults".to_owned(), |file| file.display().to_string());
     let models: usize = loaded.config.providers.values().map(|provider| provider.models.len()).sum();
-    print(&format!("ok: {file}; {} providers, {models} models\n", loaded.config.providers.len()))
+    let ok = format!("ok: {file}; {} providers, {models} models", loaded.config.providers.len());
+    print(&format!("{ok}\nproviders that can't be used now, for want of a key or a file: `picofleet models list` shows them\n"))
 }
 
 fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) -> anyhow::Result<()> {

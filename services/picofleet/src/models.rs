@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::terminal;
 
-pub(crate) use probe::{Outcome, Probe, probe};
+use probe::{Outcome, Probe, TIMEOUT, probe};
 
 /// Says one line, which may have words of a server in it.
 fn say(text: &str) -> anyhow::Result<()> {
@@ -49,25 +49,91 @@ pub(crate) async fn test(config: &Config, name: &str) -> anyhow::Result<()> {
     let Some(model) = models.get_model(provider, id) else {
         bail!(Failure::Usage(format!("there is no model {name}; `picofleet models list` shows those that are configured")));
     };
-    let (mut tried, mut failed, mut answered) = (0, 0, false);
+    say(&format!("{name} is asked for three things; each may take up to {} s", TIMEOUT.as_secs()))?;
     say(&format!("{:<16} {:<7} {}", "WHAT", "WORKS", "DETAIL"))?;
+    let mut tally = Tally::default();
     for what in [Probe::Answer, Probe::Tool, Probe::Error] {
-        let (works, detail) = match probe(&models, model, what).await {
+        begin(what)?;
+        let outcome = match tally.stopped {
+            Some(reason) => Outcome::NotTried(reason),
+            None => probe(&models, model, what).await,
+        };
+        let (works, detail) = tally.add(what, outcome);
+        say(&format!("{works:<7} {}", cut(&detail)))?;
+    }
+    tally.end()
+}
+
+/// Says what is tried, before it may take its time.
+fn begin(what: Probe) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    write!(out, "{:<16} ", what.name()).and_then(|()| out.flush()).context("write to the terminal")
+}
+
+/// Most characters of what came of a request: servers answer with whole pages.
+const DETAIL_MAX: usize = 2000;
+
+/// The begin of a text, and how much more there is.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(DETAIL_MAX) {
+        None => text.to_owned(),
+        Some((at, _)) => {
+            let (begin, rest) = text.split_at(at);
+            format!("{begin}... ({} more characters)", rest.chars().count())
+        }
+    }
+}
+
+/// What came of all requests.
+#[derive(Default)]
+struct Tally {
+    tried: usize,
+    failed: usize,
+    answered: bool,
+    /// Why no more requests are made.
+    stopped: Option<&'static str>,
+}
+
+impl Tally {
+    /// Counts one; gives the words about it.
+    fn add(&mut self, what: Probe, outcome: Outcome) -> (&'static str, String) {
+        let (works, detail) = match outcome {
             // Where nothing works, an error says nothing about the model that does not exist.
-            Outcome::Works(detail) if what == Probe::Error && !answered => ("no", format!("an ordinary request fails as well: {detail}")),
+            Outcome::Works(detail) if what == Probe::Error && !self.answered => {
+                ("no", format!("an ordinary request fails as well: {detail}"))
+            }
             Outcome::Works(detail) => {
-                answered |= what == Probe::Answer;
+                self.answered |= what == Probe::Answer;
                 ("yes", detail)
             }
             Outcome::Fails(detail) => ("no", detail),
-            Outcome::DoesNotApply(reason) => ("-", reason.to_owned()),
+            Outcome::Stops { detail, reason } => {
+                self.stopped = Some(reason);
+                ("no", detail)
+            }
+            Outcome::DoesNotApply(reason) | Outcome::NotTried(reason) => ("-", reason.to_owned()),
         };
-        tried += usize::from(works != "-");
-        failed += usize::from(works == "no");
-        say(&format!("{:<16} {works:<7} {detail}", what.name()))?;
+        self.tried += usize::from(works != "-");
+        self.failed += usize::from(works == "no");
+        (works, detail)
     }
-    if failed > 0 {
-        bail!("{failed} of {tried} did not work");
+
+    fn end(self) -> anyhow::Result<()> {
+        if self.failed > 0 {
+            let rest = self.stopped.map(|reason| format!("; the rest was {reason}")).unwrap_or_default();
+            bail!("{} of {} did not work{rest}", self.failed, self.tried);
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_detail_is_cut() {
+        assert_eq!(cut(&"é".repeat(2000)), "é".repeat(2000));
+        assert_eq!(cut(&"é".repeat(2003)), format!("{}... (3 more characters)", "é".repeat(2000)));
+    }
 }

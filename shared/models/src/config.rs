@@ -3,6 +3,7 @@
 
 mod check;
 mod compat;
+mod hidden;
 mod provider;
 
 use std::collections::BTreeMap;

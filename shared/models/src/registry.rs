@@ -3,12 +3,12 @@
 //! There is always the provider [`SCRIPTED_PROVIDER`] with the model [`SCRIPTED_MODEL`], which needs neither a key nor a
 //! network; a provider that is configured under this name takes its place.
 
+mod file;
 mod guarded;
 mod secret;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ use crate::provider::{CancelDeferredError, Context, Provider, StreamEvent, Strea
 use crate::scripted::{Script, ScriptError, Scripted};
 use guarded::Guarded;
 
+pub use file::read_file;
 pub use secret::{Secret, SecretError};
 
 /// The provider that is always there.
@@ -246,22 +247,12 @@ fn build(
 fn client_options(config: &ProviderConfig) -> Result<ClientOptions, SetupError> {
     let mut options = config.http.client_options();
     if let Some(path) = &config.ca_file {
-        let mut bytes = read(path).map_err(|source| SetupError::CaFile { path: path.clone(), source })?;
+        let mut bytes = read_file(path, FILE_MAX).map_err(|source| SetupError::CaFile { path: path.clone(), source })?;
         // An empty file is a mistake, too, and not the same as no file.
         bytes.push(b'\n');
         options.authorities = bytes.into();
     }
     Ok(options)
-}
-
-/// What is in a file, unless that is more than any good one has.
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_MAX {
-        return Err(std::io::Error::other("it has more than 16 MiB"));
-    }
-    Ok(bytes)
 }
 
 fn key(config: &ProviderConfig, environment: impl Fn(&str) -> Option<OsString>) -> Result<Option<SecretString>, SecretError> {
@@ -274,7 +265,7 @@ fn key(config: &ProviderConfig, environment: impl Fn(&str) -> Option<OsString>) 
 }
 
 fn read_script(path: &Path) -> Result<Script, SetupError> {
-    let text = read(path).and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
+    let text = read_file(path, FILE_MAX).and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
     let text = text.map_err(|source| SetupError::ScriptFile { path: path.to_owned(), source })?;
     let json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     Ok(if json { Script::from_json(&text)? } else { Script::from_toml(&text)? })

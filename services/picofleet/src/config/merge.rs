@@ -34,7 +34,7 @@ pub(super) fn merge(file: &str, text: &str, variables: impl Iterator<Item = (OsS
     // The whole file first, on its own: its errors then have their line.
     let in_file = |error: toml::de::Error| {
         let at = error.span().map_or_else(|| file.to_owned(), |span| place::line(file, text, span.start));
-        anyhow::anyhow!("{at}: {}", without_value(error.message())).context(format!("{file} is no configuration"))
+        anyhow::anyhow!("{at}: {}", told(error.message())).context(format!("{file} is no configuration"))
     };
     let alone: Config = toml::from_str(text).map_err(in_file)?;
     let base = Value::Table(toml::from_str(text).map_err(in_file)?);
@@ -98,7 +98,7 @@ fn merged<'a>(base: &Value, overrides: impl IntoIterator<Item = &'a Override>) -
     for own in overrides {
         set(&mut whole, own)?;
     }
-    Ok(whole.try_into().map_err(|error: toml::de::Error| without_value(error.message())))
+    Ok(whole.try_into().map_err(|error: toml::de::Error| told(error.message())))
 }
 
 /// The variables that alone make this error; all of them where it takes several.
@@ -139,8 +139,25 @@ const REPEATING: [(&str, &str); 4] = [
     ("unknown variant ", "an unknown word"),
 ];
 
+/// What is said about a key in the configuration itself.
+const KEY_IN_FILE: &str = "a key is not written into the configuration; set api_key_env to the name of the variable that has it, or \
+                           api_key_file to the path of its file, and remove it here";
+
+/// Names under which people write keys, without what stands between their words.
+const KEYS: [&str; 8] = ["apikey", "apitoken", "authtoken", "authorization", "key", "password", "secret", "token"];
+
+/// Whether a message is about a member of a provider that is meant to be its key.
+fn is_key(message: &str) -> bool {
+    let Some((name, rest)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) else { return false };
+    let name: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    KEYS.contains(&name.as_str()) && rest.contains("`api_key_env`")
+}
+
 /// A message about a value without the value: it may be a secret that was written where none belongs. Names of keys stay.
-fn without_value(message: &str) -> String {
+fn told(message: &str) -> String {
+    if is_key(message) {
+        return KEY_IN_FILE.to_owned();
+    }
     let Some((_, instead)) = REPEATING.iter().find(|(begin, _)| message.starts_with(begin)) else { return message.to_owned() };
     // What is expected stands last, and a value can't be behind it.
     let expected = message.rfind(", expected ").and_then(|at| message.get(at..)).unwrap_or_default();

@@ -35,7 +35,7 @@ fn variables_reach_every_key_that_the_file_has() {
     let file = FILE.replace("local", "Acme-Cloud")
         + "compat = { supportsStore = true }\nheaders = { x-team = \"red\" }\n"
         + "[[providers.Acme-Cloud.models]]\nid = \"a\"\ncontext_window = 1\nmax_tokens = 1\n"
-        + "[[providers.Acme-Cloud.models]]\nid = \"b\"\ncontext_window = 1\nmax_tokens = 1\n";
+        + "[[providers.Acme-Cloud.models]]\nid = \"b\"\ncontext_window = 9\nmax_tokens = 1\n";
     let changes = [
         ("PICOFLEET_PROVIDERS__ACME_CLOUD__BASE_URL", "http://127.0.0.1:2"),
         ("PICOFLEET_PROVIDERS__ACME_CLOUD__COMPAT__SUPPORTSSTORE", "false"),
@@ -47,8 +47,9 @@ fn variables_reach_every_key_that_the_file_has() {
     assert_eq!(config.providers.keys().collect::<Vec<_>>(), ["Acme-Cloud"]);
     let provider = &config.providers["Acme-Cloud"];
     assert_eq!(provider.base_url.as_deref(), Some("http://127.0.0.1:2"));
+    assert_eq!(provider.headers["x-team"], "blue");
     let shown = show(&config).unwrap();
-    for expected in ["supportsStore = false", "x-team = \"blue\"", "supportsStrictMode = true"] {
+    for expected in ["supportsStore = false", "x-team = \"[hidden]\"", "supportsStrictMode = true"] {
         assert!(shown.contains(expected), "{shown}");
     }
     assert_eq!([provider.models[0].max_tokens, provider.models[1].max_tokens], [1, 7]);
@@ -203,4 +204,16 @@ fn headers_are_hidden() {
     let shown = show(&config).unwrap();
     assert!(!shown.contains("hunter2") && shown.contains("KEY"), "{shown}");
     assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+}
+
+#[test]
+fn a_key_in_the_configuration_is_told_where_it_belongs() {
+    let expected = "a key is not written into the configuration; set api_key_env to the name";
+    for name in ["api_key", "apiKey", "api-key", "token"] {
+        let error = error(&format!("{FILE}{name} = \"hunter2\"\n"), &[]);
+        assert!(error.contains(&format!("p.toml:5: {expected}")) && !error.contains("hunter2"), "{error}");
+    }
+    let variable = error(FILE, &[("PICOFLEET_PROVIDERS__LOCAL__API_KEY", "hunter2")]);
+    assert!(variable.contains(&format!("PICOFLEET_PROVIDERS__LOCAL__API_KEY: {expected}")) && !variable.contains("hunter2"), "{variable}");
+    assert!(error("[tools]\ntoken = \"hunter2\"\n", &[]).contains("p.toml:2: unknown field `token`"));
 }

@@ -13,7 +13,9 @@ use picofleet_session::{Clock, Json};
 use tokio_util::sync::CancellationToken;
 
 /// The longest that one request may take.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+/// How the errors of requests begin that reached no server.
+const NO_CONNECTION: &str = "Connection error";
 /// A model that no provider has.
 const NO_SUCH_MODEL: &str = "picofleet-no-such-model";
 
@@ -48,8 +50,17 @@ pub(crate) enum Outcome {
     Works(String),
     /// It does not; the text says why.
     Fails(String),
+    /// It does not, and neither would anything else.
+    Stops {
+        /// What went wrong.
+        detail: String,
+        /// Why the rest is not tried.
+        reason: &'static str,
+    },
     /// The provider cannot be asked for it; the text says why.
     DoesNotApply(&'static str),
+    /// It was left out; the text says why.
+    NotTried(&'static str),
 }
 
 /// Tries it.
@@ -59,23 +70,50 @@ pub(crate) async fn probe(models: &dyn Provider, model: &Model, what: Probe) -> 
     }
     match tried(models, model, what).await {
         Ok(detail) => Outcome::Works(detail),
-        Err(detail) => Outcome::Fails(detail),
+        Err(Failed { detail, stops: Some(reason) }) => Outcome::Stops { detail, reason },
+        Err(Failed { detail, stops: None }) => Outcome::Fails(detail),
     }
 }
 
-async fn tried(models: &dyn Provider, model: &Model, what: Probe) -> Result<String, String> {
+/// Why something does not work.
+struct Failed {
+    detail: String,
+    /// Why nothing else would work.
+    stops: Option<&'static str>,
+}
+
+impl From<String> for Failed {
+    fn from(detail: String) -> Self {
+        Self { detail, stops: None }
+    }
+}
+
+impl Failed {
+    /// A request that ended with an error.
+    fn of(message: &AssistantMessage) -> Self {
+        let detail = error_text(message);
+        let stops = match status(message) {
+            Some(401 | 403) => Some("not tried, since the key was refused"),
+            None if detail.starts_with(NO_CONNECTION) => Some("not tried, since the server was not reached"),
+            _ => None,
+        };
+        Self { detail, stops }
+    }
+}
+
+async fn tried(models: &dyn Provider, model: &Model, what: Probe) -> Result<String, Failed> {
     let model = if what == Probe::Error { Model { id: NO_SUCH_MODEL.to_owned(), ..model.clone() } } else { model.clone() };
     let (deltas, message) = ask(models, &model, what).await?;
     let failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
     match what {
-        Probe::Error if !failed => Err("a model that does not exist gave an answer".to_owned()),
-        Probe::Error if !is_refusal(&message) => Err(format!("the server did not refuse the model: {}", error_text(&message))),
+        Probe::Error if !failed => Err("a model that does not exist gave an answer".to_owned().into()),
+        Probe::Error if !is_refusal(&message) => Err(format!("the server did not refuse the model: {}", error_text(&message)).into()),
         Probe::Error => Ok(error_text(&message)),
         // First: also what was cut may have text and calls.
-        Probe::Answer | Probe::Tool if failed => Err(error_text(&message)),
-        Probe::Answer if deltas == 0 => Err("an answer came without text".to_owned()),
+        Probe::Answer | Probe::Tool if failed => Err(Failed::of(&message)),
+        Probe::Answer if deltas == 0 => Err("an answer came without text".to_owned().into()),
         Probe::Answer => Ok(format!("{deltas} pieces, {} tokens in, {} out", message.usage.input, message.usage.output)),
-        Probe::Tool => called(&model, &message),
+        Probe::Tool => Ok(called(&model, &message)?),
     }
 }
 

@@ -3,10 +3,16 @@
 use crate::place::Place;
 use crate::server::{APIS, acme};
 
+/// How every good answer of `config check` ends.
+const NOT_LOOKED_AT: &str = "providers that can't be used now, for want of a key or a file: `picofleet models list` shows them\n";
+
 #[tokio::test]
 async fn without_a_file_the_defaults_are_good() {
     let place = Place::new();
-    assert_eq!(place.run(&["config", "check"]).await.with(0), "ok: no file, only defaults; 0 providers, 0 models\n");
+    assert_eq!(
+        place.run(&["config", "check"]).await.with(0),
+        format!("ok: no file, only defaults; 0 providers, 0 models\n{NOT_LOOKED_AT}")
+    );
     let shown = place.run(&["config", "show"]).await.with(0);
     assert!(shown.contains("url = \"sqlite:./picofleet.db\"") && shown.contains("workspace = \"./workspace\""), "{shown}");
     assert!(!place.path("picofleet.db").exists() && !place.path("workspace").exists());
@@ -22,7 +28,10 @@ async fn the_file_is_the_named_one_or_the_one_in_the_folder() {
     place.set("PICOFLEET_CONFIG", "variable.toml");
     assert!(place.run(&["config", "show"]).await.with(0).contains("by-variable"));
     assert!(place.run(&["config", "show", "--config", "flag.toml"]).await.with(0).contains("by-flag"));
-    assert_eq!(place.run(&["--config", "flag.toml", "config", "check"]).await.with(0), "ok: flag.toml; 0 providers, 0 models\n");
+    assert_eq!(
+        place.run(&["--config", "flag.toml", "config", "check"]).await.with(0),
+        format!("ok: flag.toml; 0 providers, 0 models\n{NOT_LOOKED_AT}")
+    );
     place.set("PICOFLEET_STORAGE__URL", "sqlite:by-override.db");
     assert!(place.run(&["config", "show", "--config", "flag.toml"]).await.with(0).contains("by-override"));
     let missing = place.run(&["config", "check", "--config", "missing.toml"]).await.with(64);
@@ -52,6 +61,15 @@ async fn what_is_wrong_is_told_with_its_line() {
             "picofleet.toml:4: providers.a.http.idle_timeout_ms: 0 ",
         ),
         ("[providers.a]\napi = \"scripted\"\nheaders = \"hunter2\"\n", "picofleet.toml:3: a value of the wrong type"),
+        (
+            "[providers.a]\napi = \"scripted\"\n[providers.a.headers]\nx-team = \"hunter2\\nhunter2\"\n",
+            "picofleet.toml:4: providers.a.headers.x-team: its value has a line break",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\napi_key_env = \"sk-hunter2\"\n",
+            "picofleet.toml:3: providers.a.api_key_env: it looks like a key",
+        ),
+        ("[providers.a]\napi = \"scripted\"\n\napi_key = \"hunter2\"\n", "picofleet.toml:4: a key is not written into the configuration"),
     ] {
         let place = Place::new();
         place.write("picofleet.toml", text);
@@ -102,6 +120,22 @@ async fn a_file_in_the_folder_that_cannot_be_read_is_told() {
     }
 }
 
+/// A pipe that nobody writes to would be waited for, and the device never ends.
+#[cfg(unix)]
+#[tokio::test]
+async fn only_a_regular_file_of_a_good_size_is_read() {
+    let place = Place::new();
+    assert!(std::process::Command::new("mkfifo").arg(place.path("pipe")).status().unwrap().success());
+    place.write("large.toml", &"#".repeat((1 << 20) + 1));
+    place.write("good.toml", &"#".repeat(1 << 20));
+    let kind = "it is a pipe, a device or a socket; only a regular file is read";
+    for (file, expected) in [("/dev/zero", kind), ("pipe", kind), (".", "it is a folder"), ("large.toml", "it has more than 1 MiB")] {
+        let told = place.run(&["config", "check", "--config", file]).await.with(64);
+        assert!(told.contains(&format!("read the configuration {file}")) && told.contains(expected), "{told}");
+    }
+    place.run(&["config", "check", "--config", "good.toml"]).await.with(0);
+}
+
 #[tokio::test]
 async fn no_output_has_a_secret() {
     let mut place = Place::new();
@@ -116,7 +150,7 @@ async fn no_output_has_a_secret() {
         assert!(!text.contains("hunter2"), "{command:?}: {text}");
     }
     let shown = place.run(&["config", "show"]).await.with(0);
-    for kept in ["ACME_KEY", "api_key_file = \"key\"", "x-team = \"blue\"", "x-goog-api-key = \"[hidden]\"", "Cookie = \"[hidden]\""] {
+    for kept in ["ACME_KEY", "api_key_file = \"key\"", "x-team = \"[hidden]\"", "x-goog-api-key = \"[hidden]\"", "Cookie = \"[hidden]\""] {
         assert!(shown.contains(kept), "no {kept} in {shown}");
     }
 }
@@ -127,7 +161,10 @@ async fn what_is_shown_is_a_good_configuration() {
     place.write("picofleet.toml", &acme(APIS[2], "https://127.0.0.1:1", "ca_file = \"ca.pem\"\nlimits = { concurrency = 3 }\n"));
     let shown = place.run(&["config", "show"]).await.with(0);
     place.write("shown.toml", &shown);
-    assert_eq!(place.run(&["config", "check", "--config", "shown.toml"]).await.with(0), "ok: shown.toml; 1 providers, 1 models\n");
+    assert_eq!(
+        place.run(&["config", "check", "--config", "shown.toml"]).await.with(0),
+        format!("ok: shown.toml; 1 providers, 1 models\n{NOT_LOOKED_AT}")
+    );
     assert_eq!(place.run(&["config", "show", "--config", "shown.toml"]).await.with(0), shown);
 }
 
@@ -137,12 +174,56 @@ async fn the_example_of_the_readme_is_a_good_configuration() {
     let example = readme.split_once("```toml\n").unwrap().1.split("```").next().unwrap();
     let place = Place::new();
     place.write("picofleet.toml", example);
-    assert_eq!(place.run(&["config", "check"]).await.with(0), "ok: picofleet.toml; 1 providers, 1 models\n");
+    assert_eq!(place.run(&["config", "check"]).await.with(0), format!("ok: picofleet.toml; 1 providers, 1 models\n{NOT_LOOKED_AT}"));
     // What is commented out is right, too.
     let comments = ["# ca_file = ", "# user = "].iter().fold(example.to_owned(), |text, key| text.replace(key, &key[2..]));
     assert_eq!(comments.matches("# ").count(), example.matches("# ").count() - 2);
     place.write("picofleet.toml", &comments);
     place.run(&["config", "check"]).await.with(0);
+}
+
+/// The names that are expected at a table, by what is said about a key that is not there.
+async fn names(place: &Place, file: &str, table: &str) -> Vec<String> {
+    let begin = format!("{table}\n");
+    assert_eq!(file.matches(&begin).count(), 1, "{table}");
+    place.write("nonsense.toml", &file.replace(&begin, &format!("{begin}nonsense = 1\n")));
+    let told = place.run(&["config", "check", "--config", "nonsense.toml"]).await.with(64);
+    // One name, two, or more stand there in different words.
+    let (_, expected) = told.split_once("unknown field `nonsense`, expected ").unwrap_or_else(|| panic!("{table}: {told}"));
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_page_about_the_configuration_has_every_key_and_is_right() {
+    let page = include_str!("../../../../docs/configuration.md");
+    let example = page.split_once("```toml\n").unwrap().1.split("```").next().unwrap();
+    let place = Place::new();
+    place.write("picofleet.toml", example);
+    place.run(&["config", "check"]).await.with(0);
+    let bare: Vec<String> = example.lines().map(|line| line.split('#').next().unwrap().trim_end().to_owned() + "\n").collect();
+    let bare = bare.concat();
+    let mut all = Vec::new();
+    for table in [
+        "[providers.openai]",
+        "[providers.openai.limits]",
+        "[providers.openai.breaker]",
+        "[providers.openai.http]",
+        "[[providers.openai.models]]",
+        "[providers.openai.models.cost]",
+        "[[providers.openai.models.cost.tiers]]",
+        "[defaults]",
+        "[storage]",
+        "[tools]",
+    ] {
+        all.extend(names(&place, &bare, table).await);
+    }
+    assert!(all.len() > 40, "{all:?}");
+    for name in all {
+        let set = bare.lines().any(|line| {
+            line.starts_with(&format!("{name} = ")) || line.ends_with(&format!(".{name}]")) || line.ends_with(&format!(".{name}]]"))
+        });
+        assert!(set, "{name} is not in the page");
+    }
 }
 
 #[tokio::test]
@@ -151,6 +232,8 @@ async fn a_wrong_command_line_has_its_exit_code() {
     for arguments in [&["config"][..], &["config", "other"], &["models", "test"], &["run"], &["run", "x", "--session", "y"], &[]] {
         place.run(arguments).await.with(64);
     }
+    let help = place.run(&["config", "check", "--help"]).await.with(0);
+    assert!(help.contains("whether variables are set, files are there or servers answer"), "{help}");
     assert!(place.run(&["--help"]).await.with(0).contains("config"));
     assert!(place.run(&["--version"]).await.with(0).starts_with("picofleet "));
 }

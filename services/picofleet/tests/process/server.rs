@@ -75,6 +75,10 @@ pub(crate) enum Manner {
     Talks,
     /// It refuses everything and repeats the whole request.
     Refuses,
+    /// It has nothing at the place that is asked, and says so in a long page.
+    Lost,
+    /// It takes requests and never answers.
+    Stalls,
     /// It breaks off within a call, and has too much to do to refuse a model.
     Breaks,
     /// As [`Manner::Good`], with escape sequences in every text and in the tool's name.
@@ -134,6 +138,9 @@ pub(crate) async fn serve(mut connection: impl AsyncRead + AsyncWrite + Unpin, a
     let unknown = request.body.contains("picofleet-no-such-model");
     let found = if request.body.contains("get_time") { api.call } else { api.text };
     let (status, kind, body) = match manner {
+        // The client's end is all that comes.
+        Manner::Stalls => return drop(connection.read_u8().await),
+        Manner::Lost => (404, "text/html", format!("<p>nothing is here</p>{}", " long".repeat(1000))),
         Manner::Refuses => {
             let repeated = format!("{}\n{}", request.head, request.body).replace('\\', "").replace('"', "'");
             let message = repeated.replace("\r\n", " ").replace('\n', " ");

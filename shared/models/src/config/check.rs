@@ -1,12 +1,16 @@
 //! Whether a configuration holds together.
 
+mod text;
+
 use std::collections::HashSet;
 
 use picofleet_delta::Json;
 
 use super::compat::compat_problems;
 use super::{Api, Defaults, ModelConfig, ProviderConfig, Providers};
+use crate::model::ThinkingLevel;
 use crate::registry::{SCRIPTED_MODEL, SCRIPTED_PROVIDER};
+use text::{control_problem, header_problems, variable_problem};
 
 /// Something that a configuration must not have. Its text says where it is and what to do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -18,7 +22,8 @@ pub struct Problem {
     pub problem: String,
 }
 
-/// All problems of a configuration, in the order of its keys. It reads neither files nor the environment.
+/// All problems of a configuration, in the order of its keys. It reads neither files nor the environment, and asks no server:
+/// [`crate::registry::Models::problems`] tells what is missing.
 #[must_use]
 pub fn check(providers: &Providers, defaults: &Defaults) -> Vec<Problem> {
     let mut problems = Problems::default();
@@ -27,6 +32,7 @@ pub fn check(providers: &Providers, defaults: &Defaults) -> Vec<Problem> {
         if id.is_empty() || id.contains('/') {
             problems.add(&path, "the id of a provider is not empty and has no slash; rename it");
         }
+        control_problem(&path, id, &mut problems);
         provider_problems(&path, provider, &mut problems);
     }
     default_problems(providers, defaults, &mut problems);
@@ -59,20 +65,40 @@ fn provider_problems(path: &str, provider: &ProviderConfig, problems: &mut Probl
     if provider.script.is_some() && !scripted {
         problems.add(&format!("{path}.script"), "only a provider with api = \"scripted\" plays a script; remove it");
     }
-    if provider.api_key_env.as_deref() == Some("") {
-        problems.add(&format!("{path}.api_key_env"), "it names no variable; set its name or remove it");
+    if let Some(name) = &provider.api_key_env {
+        variable_problem(&format!("{path}.api_key_env"), name, problems);
     }
-    if let Some(file) = &provider.ca_file {
-        let secure =
-            provider.base_url.as_deref().is_some_and(|url| url.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://")));
-        let problem = match (file.as_os_str().is_empty(), secure) {
-            (true, _) => Some("it names no file; set its path or remove it"),
-            (false, false) => Some("only an https base_url has certificates to check; remove it or correct base_url"),
-            (false, true) => None,
-        };
-        problem.into_iter().for_each(|problem| problems.add(&format!("{path}.ca_file"), problem));
-    }
+    file_problems(path, provider, problems);
+    header_problems(&format!("{path}.headers"), &provider.headers, problems);
     compat_problems(&format!("{path}.compat"), provider.api, provider.compat.as_ref(), problems);
+    zero_problems(path, provider, problems);
+    let mut ids = HashSet::new();
+    for (index, model) in provider.models.iter().enumerate() {
+        let path = format!("{path}.models.{index}");
+        if !ids.insert(&model.id) {
+            problems.add(&format!("{path}.id"), format!("{:?} is there twice; keep one of the models", model.id));
+        }
+        model_problems(&path, provider.api, model, problems);
+    }
+}
+
+fn file_problems(path: &str, provider: &ProviderConfig, problems: &mut Problems) {
+    let secure = provider.base_url.as_deref().is_some_and(|url| url.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://")));
+    let files = [("api_key_file", &provider.api_key_file), ("ca_file", &provider.ca_file), ("script", &provider.script)];
+    for (name, file) in files {
+        let Some(file) = file else { continue };
+        let path = format!("{path}.{name}");
+        if file.as_os_str().is_empty() {
+            problems.add(&path, "it names no file; set its path or remove it");
+        } else if name == "ca_file" && !secure {
+            problems.add(&path, "only an https base_url has certificates to check; remove it or correct base_url");
+        }
+        control_problem(&path, &file.to_string_lossy(), problems);
+    }
+}
+
+/// Limits and times that would let nothing through.
+fn zero_problems(path: &str, provider: &ProviderConfig, problems: &mut Problems) {
     let limits = &provider.limits;
     let zero = [("concurrency", limits.concurrency.map(u64::from)), ("requests_per_minute", limits.requests_per_minute.map(u64::from))];
     for (name, limit) in zero.into_iter().chain([("tokens_per_minute", limits.tokens_per_minute)]) {
@@ -90,14 +116,6 @@ fn provider_problems(path: &str, provider: &ProviderConfig, problems: &mut Probl
             problems.add(&format!("{path}.http.{name}"), "0 gives no request the time to be answered; remove it for the usual time");
         }
     }
-    let mut ids = HashSet::new();
-    for (index, model) in provider.models.iter().enumerate() {
-        let path = format!("{path}.models.{index}");
-        if !ids.insert(&model.id) {
-            problems.add(&format!("{path}.id"), format!("{:?} is there twice; keep one of the models", model.id));
-        }
-        model_problems(&path, provider.api, model, problems);
-    }
 }
 
 fn url_problems(path: &str, url: &str, problems: &mut Problems) {
@@ -110,6 +128,7 @@ fn url_problems(path: &str, url: &str, problems: &mut Problems) {
         Ok(parsed) if parsed.query().is_some() || parsed.fragment().is_some() => {
             problems.add(path, "it has a query or a fragment, after which no path can follow; remove it");
         }
+        Ok(parsed) if parsed.port() == Some(0) => problems.add(path, "no server has the port 0; correct it"),
         Ok(_) => {}
         Err(error) => problems.add(path, format!("it is no URL ({error}); correct it")),
     }
@@ -119,10 +138,16 @@ fn model_problems(path: &str, api: Api, model: &ModelConfig, problems: &mut Prob
     if model.id.is_empty() {
         problems.add(&format!("{path}.id"), "it is empty; set the provider's name of the model");
     }
+    control_problem(&format!("{path}.id"), &model.id, problems);
+    control_problem(&format!("{path}.name"), model.name.as_deref().unwrap_or_default(), problems);
     for (name, tokens) in [("context_window", model.context_window), ("max_tokens", model.max_tokens)] {
         if tokens == 0 {
             problems.add(&format!("{path}.{name}"), "it is 0; set the number of tokens that the provider documents");
         }
+    }
+    if model.max_tokens > model.context_window && model.context_window > 0 {
+        let problem = format!("no output is larger than the context_window of {}; correct one of them", model.context_window);
+        problems.add(&format!("{path}.max_tokens"), problem);
     }
     let cost = &model.cost;
     let tiers = cost.tiers.iter().flat_map(|tier| [tier.input, tier.output, tier.cache_read, tier.cache_write]);
@@ -159,9 +184,13 @@ fn default_problems(providers: &Providers, defaults: &Defaults, problems: &mut P
             let known: Vec<&str> = providers.keys().map(String::as_str).chain([SCRIPTED_PROVIDER]).collect();
             problems.add(path, format!("there is no provider {provider_id:?}; configure it or name one of {}", known.join(", ")));
         }
-        Some(provider) if !provider.models.iter().any(|model| model.id == model_id) => {
-            problems.add(path, format!("the provider {provider_id:?} has no model {model_id:?}; add it to its models"));
-        }
-        Some(_) => {}
+        Some(provider) => match provider.models.iter().find(|model| model.id == model_id) {
+            None => problems.add(path, format!("the provider {provider_id:?} has no model {model_id:?}; add it to its models")),
+            Some(model) if !model.reasoning && defaults.thinking_level.is_some_and(|level| level != ThinkingLevel::Off) => {
+                let problem = "the default model does not think; set reasoning = true for it, or write \"off\" or remove it";
+                problems.add("defaults.thinking_level", problem);
+            }
+            Some(_) => {}
+        },
     }
 }

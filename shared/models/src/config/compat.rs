@@ -112,6 +112,11 @@ const fn members(api: Api) -> Members {
     }
 }
 
+/// Whether the adapter of any API reads a member of this name.
+pub(super) fn is_known(name: &str) -> bool {
+    [CHAT, RESPONSES, ANTHROPIC].into_iter().flatten().any(|(known, _)| *known == name)
+}
+
 /// The problems of a `compat` at this path. Values are not repeated.
 pub(super) fn compat_problems(path: &str, api: Api, compat: Option<&Json>, problems: &mut Problems) {
     let Some(compat) = compat else { return };

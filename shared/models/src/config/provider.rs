@@ -5,16 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use picofleet_delta::Json;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
+use super::hidden::{hidden_headers, hidden_members, hidden_members_by_level};
 use crate::breaker::BreakerOptions;
 use crate::http::{ClientOptions, is_credential};
 use crate::limiter::Limits;
 use crate::model::{CostTier, Headers, InputKind, Model, ModelCost, PromptCache, Rates, ThinkingLevel};
 use crate::{anthropic, openai_responses, scripted};
-
-/// What a header is shown as when its name says that its value may be a credential.
-const HIDDEN: &str = "[hidden]";
 
 /// The header that models of a provider without a key remove: it takes none.
 const NO_CREDENTIAL: &str = "authorization";
@@ -68,12 +66,12 @@ pub struct ProviderConfig {
     /// proxy with a certificate of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
-    /// Headers of every request. Credentials belong into `api_key_env` or `api_key_file`; values under names that sound like
-    /// credentials are not shown.
-    #[serde(skip_serializing_if = "Headers::is_empty", serialize_with = "hidden_values", default)]
+    /// Headers of every request. Credentials belong into `api_key_env` or `api_key_file`; a value may be one whatever its name is, so
+    /// none is shown.
+    #[serde(skip_serializing_if = "Headers::is_empty", serialize_with = "hidden_headers", default)]
     pub headers: Headers<String>,
     /// How the provider departs from the API, for all its models; a table whose members depend on the API.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hidden_members", default)]
     pub compat: Option<Json>,
     /// For a scripted provider: its script, JSON if the name ends so, else TOML. Without it a built-in script is played.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,10 +88,6 @@ pub struct ProviderConfig {
     /// Its models: `[[providers.ID.models]]` tables.
     #[serde(default)]
     pub models: Vec<ModelConfig>,
-}
-
-fn hidden_values<S: Serializer>(headers: &Headers<String>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(headers.iter().map(|(name, value)| (name, if is_credential(name) { HIDDEN } else { value })))
 }
 
 /// How a provider is connected to. What is absent is as [`ClientOptions`] has it.
@@ -159,13 +153,13 @@ pub struct ModelConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_cache: Option<PromptCache>,
     /// More members of the request body.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hidden_members", default)]
     pub sampling_params: Option<Json>,
     /// The same, by thinking level.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hidden_members_by_level", default)]
     pub sampling_params_by_thinking_level: Option<BTreeMap<ThinkingLevel, Json>>,
     /// How the provider departs from the API for this model; members count before those of the provider's own table.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hidden_members", default)]
     pub compat: Option<Json>,
 }
 

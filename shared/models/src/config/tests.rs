@@ -76,11 +76,38 @@ fn nothing_is_a_good_configuration() {
 }
 
 #[test]
-fn what_is_shown_hides_headers_that_may_be_credentials() {
+fn what_is_shown_hides_headers_and_members_that_may_be_credentials() {
     let shown = toml::Value::try_from(config(FULL)).unwrap();
     let headers = &shown["providers"]["openai"]["headers"];
-    assert_eq!((headers["x-team"].as_str(), headers["x-api-key"].as_str()), (Some("blue"), Some("[hidden]")));
+    assert_eq!((headers["x-team"].as_str(), headers["x-api-key"].as_str()), (Some("[hidden]"), Some("[hidden]")));
     assert!(!format!("{shown:?}").contains("hush"));
+
+    let routing = r#"
+        [providers.a]
+        api = "openai-completions"
+        base_url = "http://a"
+        [providers.a.compat]
+        promptCacheKeyMode = "enabled"
+        supportsThinkingTokenBudget = true
+        openRouterRouting = { order = ["blue"], api_key = "hush", nested = [{ auth = { list = ["hush"], limit = 3 } }] }
+        [[providers.a.models]]
+        id = "m"
+        context_window = 1
+        max_tokens = 1
+        sampling_params = { max_tokens = 5, user_token = "hush", stop = "blue" }
+        sampling_params_by_thinking_level = { off = { secret = "hush", top_k = 5 } }
+        compat = { chatTemplateArgs = { password = "hush" } }
+    "#;
+    assert_eq!(problems(routing), <[String; 0]>::default());
+    let shown = toml::to_string(&config(routing)).unwrap();
+    assert!(!shown.contains("hush"), "{shown}");
+    let expected = routing.replace("hush", "[hidden]");
+    assert_eq!(
+        toml::from_str::<toml::Value>(&shown).unwrap()["providers"]["a"]["compat"],
+        toml::from_str::<toml::Value>(&expected).unwrap()["providers"]["a"]["compat"]
+    );
+    assert_eq!(config(&shown), config(&expected));
+    assert_eq!(problems(&shown), <[String; 0]>::default());
 }
 
 #[test]
@@ -167,6 +194,60 @@ fn what_does_not_hold_together_is_told_with_its_place() {
             "[providers.a]\napi = \"scripted\"\n[[providers.a.models]]\nid = \"m\"\ncontext_window = 1\nmax_tokens = 1\n\
              [[providers.a.models]]\nid = \"m\"\ncontext_window = 1\nmax_tokens = 1",
             "providers.a.models.1.id: \"m\" is there twice; keep one of the models",
+        ),
+        (
+            "[providers.a]\napi = \"openai-responses\"\nbase_url = \"http://a:0/v1\"",
+            "providers.a.base_url: no server has the port 0; correct it",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nheaders = { \"a b\" = \"hush\" }",
+            "providers.a.headers.a b: it is no name of a header; correct it",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nheaders = { x-a = \"hush\\nhush\" }",
+            "providers.a.headers.x-a: its value has a line break or another control character in it; remove that",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nheaders = { Host = \"a\" }",
+            "providers.a.headers.Host: the client sets this header itself; remove it",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nheaders = { content-length = \"1\" }",
+            "providers.a.headers.content-length: the client sets this header itself; remove it",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nheaders = { Transfer-Encoding = \"chunked\" }",
+            "providers.a.headers.Transfer-Encoding: the client sets this header itself; remove it",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nheaders = { connection = \"close\" }",
+            "providers.a.headers.connection: the client sets this header itself; remove it",
+        ),
+        (
+            "[providers.\"a\\u001b\"]\napi = \"scripted\"",
+            "providers.a\u{1b}: it has a line break or another control character in it; remove it",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nmodels = [{ id = \"m\\n\", context_window = 1, max_tokens = 1 }]",
+            "providers.a.models.0.id: it has a line break or another control character in it; remove it",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nmodels = [{ id = \"m\", name = \"\\u009b\", context_window = 1, max_tokens = 1 }]",
+            "providers.a.models.0.name: it has a line break or another control character in it; remove it",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\napi_key_env = \"sk-hush\"",
+            "providers.a.api_key_env: it looks like a key; the NAME of the variable that has the key belongs here, as in \"OPENAI_API_KEY\"",
+        ),
+        ("[providers.a]\napi = \"scripted\"\nscript = \"\"", "providers.a.script: it names no file; set its path or remove it"),
+        (
+            "[providers.a]\napi = \"scripted\"\nmodels = [{ id = \"m\", context_window = 10, max_tokens = 11 }]",
+            "providers.a.models.0.max_tokens: no output is larger than the context_window of 10; correct one of them",
+        ),
+        (
+            "[providers.a]\napi = \"scripted\"\nmodels = [{ id = \"m\", context_window = 1, max_tokens = 1 }]\n\
+             [defaults]\nmodel = \"a/m\"\nthinking_level = \"low\"",
+            "defaults.thinking_level: the default model does not think; set reasoning = true for it, or write \"off\" or remove it",
         ),
         ("[defaults]\nmodel = \"m\"", "defaults.model: \"m\" is no PROVIDER/MODEL; write both"),
         ("[defaults]\nmodel = \"a/m\"", "defaults.model: there is no provider \"a\"; configure it or name one of scripted"),

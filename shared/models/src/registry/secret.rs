@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
+
+use super::read_file;
 
 /// Most bytes of a file with a key. A file that is larger is another one.
 const FILE_MAX: u64 = 64 << 10;
@@ -34,6 +35,14 @@ pub enum SecretError {
     VariableText {
         /// The variable.
         name: String,
+    },
+    /// A variable has more than a key.
+    #[error("read a key from the environment variable {name}: it {problem}; it must have the key alone")]
+    VariableContent {
+        /// The variable.
+        name: String,
+        /// What is wrong with it.
+        problem: &'static str,
     },
     /// A file cannot be read.
     #[error("read a key from the file {path}; check that it is there and readable, or change api_key_file", path = .path.display())]
@@ -65,11 +74,12 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// The variable is missing, blank or no UTF-8.
+    /// The variable is missing, blank or no UTF-8, or has what no header can have.
     pub fn from_variable(name: &str, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, SecretError> {
         let text = environment(name).map(OsString::into_string).transpose();
         let text = text.map_err(|_| SecretError::VariableText { name: name.to_owned() })?.filter(|text| !text.trim().is_empty());
-        text.map(|text| Self::new(text.trim())).ok_or_else(|| SecretError::Variable { name: name.to_owned() })
+        let text = text.ok_or_else(|| SecretError::Variable { name: name.to_owned() })?;
+        alone(text.trim()).map_err(|problem| SecretError::VariableContent { name: name.to_owned(), problem })
     }
 
     /// The credential in a file, without the white space around it.
@@ -79,20 +89,24 @@ impl Secret {
     /// The file cannot be read, is no text, is blank or has more than 64 KiB.
     pub fn from_file(path: &Path) -> Result<Self, SecretError> {
         let unreadable = |source| SecretError::File { path: path.to_owned(), source };
-        let mut text = String::new();
-        std::fs::File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_string(&mut text)).map_err(unreadable)?;
-        let bad = |problem| Err(SecretError::Content { path: path.to_owned(), problem });
-        match text.trim() {
-            "" => bad("is empty"),
-            _ if text.len() as u64 > FILE_MAX => bad("has more than 64 KiB"),
-            key if key.contains(char::is_control) => bad("has several lines"),
-            key => Ok(Self::new(key)),
-        }
+        let bytes = read_file(path, FILE_MAX).map_err(unreadable)?;
+        let text = std::str::from_utf8(&bytes).map_err(|error| unreadable(std::io::Error::other(error)))?;
+        alone(text.trim()).map_err(|problem| SecretError::Content { path: path.to_owned(), problem })
     }
 
     /// For the header of a request.
     pub(super) fn into_inner(self) -> SecretString {
         self.0
+    }
+}
+
+/// A key that a header can have, or what is wrong with it.
+fn alone(key: &str) -> Result<Secret, &'static str> {
+    match key {
+        "" => Err("is empty"),
+        key if key.contains(['\n', '\r']) => Err("has several lines"),
+        key if key.contains(char::is_control) => Err("has a control character in it"),
+        key => Ok(Secret::new(key)),
     }
 }
 
@@ -131,6 +145,8 @@ mod tests {
         let environment = |name: &str| match name {
             "KEY" => Some(" hush\n".into()),
             "BLANK" => Some(" ".into()),
+            "LINES" => Some("hush\nhush".into()),
+            "CONTROL" => Some("hush\u{1b}hush".into()),
             #[cfg(unix)]
             "BYTES" => Some(std::os::unix::ffi::OsStringExt::from_vec(b"hush\xff".to_vec())),
             _ => None,
@@ -141,6 +157,10 @@ mod tests {
             Secret::from_variable("BYTES", environment).unwrap_err().to_string(),
             "read a key from the environment variable BYTES: it is not UTF-8; correct it or change api_key_env"
         );
+        for (name, problem) in [("LINES", "has several lines"), ("CONTROL", "has a control character in it")] {
+            let error = Secret::from_variable(name, environment).unwrap_err().to_string();
+            assert_eq!(error, format!("read a key from the environment variable {name}: it {problem}; it must have the key alone"));
+        }
         for name in ["BLANK", "MISSING"] {
             let error = Secret::from_variable(name, environment).unwrap_err().to_string();
             assert_eq!(error, format!("read a key from the environment variable {name}: it is not set; set it or change api_key_env"));
@@ -159,11 +179,12 @@ mod tests {
         for (name, text, problem) in [
             ("blank", b" \n".to_vec(), "is empty"),
             ("lines", b"hush\nhush".to_vec(), "has several lines"),
-            ("large", vec![b'x'; 70_000], "has more than 64 KiB"),
+            ("control", b"hush\x07hush".to_vec(), "has a control character in it"),
         ] {
             let error = Secret::from_file(&file(name, &text)).unwrap_err().to_string();
             assert!(error.contains(problem) && !error.contains("hush"), "{error}");
         }
+        assert!(matches!(Secret::from_file(&file("large", &vec![b'x'; 70_000])), Err(SecretError::File { .. })));
         assert!(matches!(Secret::from_file(&file("bytes", b"\xff")), Err(SecretError::File { .. })));
         assert!(matches!(Secret::from_file(&directory.path().join("none")), Err(SecretError::File { .. })));
     }

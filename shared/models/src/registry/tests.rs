@@ -78,17 +78,28 @@ async fn a_script_comes_from_a_file() {
     }
 }
 
-/// A file that never ends is as good as any that is too large.
+/// Pipes have nobody who writes, and the device never ends: neither is opened.
 #[cfg(unix)]
 #[test]
-fn files_are_read_up_to_a_bound() {
-    for (api, name) in [("scripted", "script"), ("openai-responses", "ca_file")] {
-        let models = models(&format!(
-            "[providers.s]\napi = \"{api}\"\n{name} = '/dev/zero'\nbase_url = \"http://127.0.0.1:1\"\n\
-             [[providers.s.models]]\nid = \"m\"\ncontext_window = 1\nmax_tokens = 1"
-        ));
-        let problems: Vec<_> = models.problems().map(|(_, problem)| problem.with_causes()).collect();
-        assert!(problems[0].contains("/dev/zero") && problems[0].ends_with("it has more than 16 MiB"), "{problems:?}");
+fn only_regular_files_are_read_and_up_to_a_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let large = directory.path().join("large");
+    std::fs::File::create(&large).unwrap().set_len(FILE_MAX + 1).unwrap();
+    let kind = "it is a pipe, a device or a socket; only a regular file is read";
+    for (api, name) in [("scripted", "script"), ("openai-responses", "ca_file"), ("openai-responses", "api_key_file")] {
+        for (path, expected) in [
+            (std::path::Path::new("/dev/zero"), kind),
+            (&pipe, kind),
+            (directory.path(), "it is a folder and no file"),
+            (&large, if name == "api_key_file" { "it has more than 64 KiB" } else { "it has more than 16 MiB" }),
+        ] {
+            let scripted = if api == "scripted" { "" } else { "base_url = \"https://127.0.0.1:1\"\n" };
+            let models = models(&format!("[providers.s]\napi = \"{api}\"\n{name} = '{}'\n{scripted}", path.display()));
+            let problems: Vec<_> = models.problems().map(|(_, problem)| problem.with_causes()).collect();
+            assert!(problems[0].contains(&*path.to_string_lossy()) && problems[0].ends_with(expected), "{name}: {problems:?}");
+        }
     }
 }
 

@@ -120,3 +120,27 @@ async fn only_a_whole_call_of_the_tool_works() {
         assert!(told.contains(expected) && !told.contains('\n'), "{told}");
     }
 }
+
+#[tokio::test]
+async fn a_refused_key_and_a_server_that_is_away_stop_the_test() {
+    let says = |api: &str, text: &str| AssistantMessage {
+        stop_reason: StopReason::Error,
+        error_message: Some(text.to_owned()),
+        ..empty_answer(&model(api), Millis(0))
+    };
+    for (api, text, stops) in [
+        ("openai-completions", "401 no such key", Some("not tried, since the key was refused")),
+        ("openai-responses", "acme API error (403): 403 no", Some("not tried, since the key was refused")),
+        ("anthropic-messages", "Connection error.: connection refused", Some("not tried, since the server was not reached")),
+        ("openai-completions", "Connection error: provider acme was not reached", Some("not tried, since the server was not reached")),
+        ("openai-completions", "404 Connection error", None),
+        ("openai-completions", "Request timed out.", None),
+        ("anthropic-messages", "500 out of order", None),
+    ] {
+        let expected = match stops {
+            Some(reason) => Outcome::Stops { detail: text.to_owned(), reason },
+            None => Outcome::Fails(text.to_owned()),
+        };
+        assert_eq!(probe(&Says(says(api, text)), &model(api), Probe::Answer).await, expected, "{text}");
+    }
+}
