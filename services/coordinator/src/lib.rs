@@ -91,6 +91,8 @@ struct Inner {
     routes: Arc<routes::Routes>,
     ticking: AtomicBool,
     sealed: AtomicBool,
+    /// It closes: no session is opened any more.
+    closing: AtomicBool,
     drivers: Mutex<JoinSet<()>>,
     signals: mpsc::Sender<(WorkerId, Signal)>,
     stop: CancellationToken,
@@ -145,6 +147,7 @@ impl Coordinator {
             routes: Arc::new(routes::Routes::new()),
             ticking: AtomicBool::new(false),
             sealed: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             drivers: Mutex::new(drivers),
             signals,
             stop,
@@ -194,19 +197,21 @@ impl Coordinator {
 
     /// Stops planning, lets the workers stop what runs, and closes every session: what was running goes on at the next opening.
     pub async fn close(&self) {
-        self.inner.stop.cancel();
+        self.inner.closing.store(true, Ordering::Release);
         // What is being opened comes into the map first; nothing else is opened any more.
         let opening: Vec<Arc<Mutex<()>>> = self.opening().values().cloned().collect();
         for turn in opening {
             drop(turn.lock().await);
         }
-        let mut drivers = std::mem::take(&mut *self.inner.drivers.lock().await);
-        while drivers.join_next().await.is_some() {}
-        // They stay in the map until they are closed, so that an invocation can say that it has ended.
+        // They stay in the map until they are closed, so that an invocation can say that it has ended. They are sealed before anybody is
+        // told to stop, which the end of the hints tells a worker, too.
         let lines: Vec<SessionLine> = self.inner.sessions.lock().await.values().cloned().collect();
         for line in &lines {
             line.begin_close();
         }
+        self.inner.stop.cancel();
+        let mut drivers = std::mem::take(&mut *self.inner.drivers.lock().await);
+        while drivers.join_next().await.is_some() {}
         if tokio::time::timeout(JOIN_MAX, self.join(&lines)).await.is_err() {
             tracing::warn!("invocations did not stop in time; their sessions are closed all the same");
         }
@@ -283,7 +288,7 @@ impl Coordinator {
     }
 
     async fn open_line(&self, id: SessionId) -> Result<SessionLine, ServeError> {
-        if self.inner.stop.is_cancelled() {
+        if self.inner.closing.load(Ordering::Acquire) {
             return Err(ServeError::Stopping);
         }
         if self.inner.sealed.load(Ordering::Acquire) {
