@@ -37,6 +37,7 @@ async fn a_run_survives_a_kill_at_its_writes() {
     let count = whole.path().join("count");
     assert!(child(whole.path(), |command| command.env("FAULTFS_COUNT", &count)), "the program does not end");
     check(whole.path(), "without a kill").await;
+    check_uninterrupted(whole.path()).await;
     let writes = std::fs::read_to_string(&count).unwrap().lines().count();
     assert!(writes > 50, "{writes} writes are too few for this run");
     let runs = runs.min(writes);
@@ -126,6 +127,40 @@ async fn check(directory: &Path, name: &str) {
         let stored: UsageState = reader.document(document.create.id, Point::Current).await.unwrap().unwrap().value.to().unwrap();
         assert_eq!(tokens(&stored), tokens(&sum(&own)), "{name}: usage of conversation {}", conversation.id);
     }
+    store.close().await.unwrap();
+}
+
+/// The run that nobody killed has had all that the matrix is about.
+async fn check_uninterrupted(directory: &Path) {
+    let log = std::fs::read_to_string(directory.join("log")).unwrap();
+    let times = |word: &str| log.lines().filter(|line| *line == word).count();
+    assert_eq!((times("safe"), times("unsafe")), (1, 1), "both tools, once each: {log}");
+    assert_eq!(times("failed"), 1, "an error that is retried: {log}");
+    assert!(times("deferred") >= 1 && times("fetched") >= 2, "an answer that is deferred, and again at its first poll: {log}");
+    let store = SqliteStore::open(directory.join("store.db"), SqliteOptions::default()).unwrap();
+    let session = store.sessions(SessionQuery::default(), 1, None).await.unwrap().items.pop().unwrap().id;
+    let reader = store.reader(session).await.unwrap();
+    let (mut root, mut subagents) = (Vec::new(), Vec::new());
+    for conversation in reader.scan_conversations(ConversationQuery::default(), 100, None).await.unwrap().items {
+        let entries = reader.scan_entries(EntryQuery::all(conversation.id), 1_000, None).await.unwrap().items;
+        let mine = entries.into_iter().filter(|entry| entry.conversation_id == conversation.id);
+        let mut mine: Vec<_> = mine.map(|entry| (entry.id, format!("{:?}", entry.model))).collect();
+        mine.sort_by_key(|(id, _)| *id);
+        let texts: Vec<String> = mine.into_iter().map(|(_, text)| text).collect();
+        if conversation.owner.is_some() { subagents.push(texts) } else { root = texts }
+    }
+    let place = |text: &str| root.iter().position(|shown| shown.contains(text)).unwrap_or_else(|| panic!("no {text:?} in {root:#?}"));
+    assert!(
+        place("\"go\"") < place("steer: and be short") && place("steer: and be short") < root.len() - 1,
+        "the steer is answered: {root:#?}"
+    );
+    assert!(place("the answer") > place("ToolResult"), "the deferred answer: {root:#?}");
+    for call in ["\"a\"", "\"b\"", "\"c\""] {
+        let results = root.iter().filter(|shown| shown.contains("ToolResult") && shown.contains(&format!("tool_call_id: {call}"))).count();
+        assert_eq!(results, 1, "results of {call}: {root:#?}");
+    }
+    let [subagent] = subagents.as_slice() else { panic!("one subagent: {subagents:#?}") };
+    assert!(subagent[0].contains("the question") && subagent.last().is_some_and(|last| last.contains("42")), "{subagent:#?}");
     store.close().await.unwrap();
 }
 

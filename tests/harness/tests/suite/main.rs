@@ -35,6 +35,7 @@ mod rounds;
 mod stale;
 mod subagents;
 mod tasks;
+mod throttle;
 mod tools;
 mod usage;
 mod waits;
