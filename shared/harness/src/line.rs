@@ -67,6 +67,8 @@ struct Inner {
 struct State {
     tree: Tree,
     held: BTreeMap<TaskId, Held>,
+    /// The last invocation of each live task, of those that this line has seen.
+    named: BTreeMap<TaskId, InvocationId>,
     scheduling: Scheduling,
     tasks: Arc<LineTasks>,
     /// Tasks whose last invocation was lost: the next reservation counts a restart. Found again at open.
@@ -309,6 +311,7 @@ impl State {
             self.tree.conversation_owners.insert(conversation.id, conversation.owner.map(|owner| owner.task_id));
         }
         for row in &publication.invocations {
+            self.named.insert(row.task_id, row.invocation);
             self.said(row);
         }
         for task in &publication.tasks {
@@ -316,6 +319,7 @@ impl State {
             if let TaskState::Terminal { outcome } = &task.state {
                 self.tree.live.remove(&task.id);
                 self.held.remove(&task.id);
+                self.named.remove(&task.id);
                 self.lost.remove(&task.id);
                 self.failed.remove(&task.id);
                 if self.tree.live.values().any(|other| waits_for(&other.state, task.id)) {
