@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use picofleet_harness::line::LineReport;
-use picofleet_harness::wire::Answer;
+use picofleet_harness::step::Mode;
+use picofleet_harness::wire::{Answer, Refusal};
 use picofleet_session::storage::{Rejection, Store, Write};
 use picofleet_session::{TaskId, TaskRecord, TaskState};
 use picofleet_storage::memory::{Fault, Faults, MemoryStore};
@@ -124,4 +125,48 @@ async fn an_orphan_that_storage_refuses_keeps_nothing_else_back() {
     refusing.refuse(Some(orphan));
     assert_eq!(bench.runs().await, [other]);
     assert_eq!((bench.status(orphan).await.as_str(), reported(&bench)), ("pending", vec![orphan]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn x035_a_step_that_storage_refuses_runs_again_less_and_less_often() {
+    let refusing = Refusing::default();
+    let bench = Bench::running(refusing.store(terminal), &[scripted("k")]).await;
+    let task = bench.task("k").await;
+    refusing.refuse(Some(task));
+    let mut paused = Vec::new();
+    for _ in 0..3 {
+        let mut run = bench.reserve(task).await;
+        assert_eq!(run.record.restarts, 0, "nothing was lost");
+        assert!(matches!(run.fails(&bench, "boom").await, Answer::Refused(Refusal::Rejected(_))));
+        let began = tokio::time::Instant::now();
+        while bench.runs().await.is_empty() {
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        paused.push(began.elapsed());
+    }
+    assert!(paused.windows(2).all(|pair| pair[0] * 2 <= pair[1] + Duration::from_millis(10)) && !paused[0].is_zero(), "{paused:?}");
+    let mut run = bench.reserve(task).await;
+    run.fails(&bench, "boom").await;
+    assert_eq!((bench.runs().await, reported(&bench)), (vec![], vec![task]));
+    // An abort does not wait for it.
+    assert_eq!(bench.abort(task).await, Answer::Value("marked".into()));
+    assert_eq!(bench.plan().await.aborts, [task]);
+    refusing.refuse(None);
+    assert_eq!(bench.reserve(task).await.mode, Mode::Abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_that_storage_refuses_too_is_not_repeated_at_once() {
+    let refusing = Refusing::default();
+    let bench = Bench::running(refusing.store(terminal), &[scripted("k")]).await;
+    let task = bench.task("k").await;
+    refusing.refuse(Some(task));
+    let mut run = bench.reserve(task).await;
+    let end =
+        picofleet_harness::wire::Said::Decide { version: 1, decision: j(r#"{"end":{"status":"completed","result":null}}"#), last: true };
+    assert!(matches!(run.say(&bench, end).await, Answer::Refused(Refusal::Rejected(_))));
+    assert_eq!((refusing.count(), reported(&bench)), (2, vec![task]), "the decision and the fault");
+    assert_eq!(bench.runs().await, []);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(bench.runs().await, [task]);
 }
