@@ -411,7 +411,7 @@ impl LineServer for Coordinator {
     fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>> {
         Box::pin(async move {
             self.inner.routes.hear(&beat);
-            self.inner.dispatch.slots(beat.worker, beat.free as usize, beat.invocations.len(), beat.draining);
+            self.inner.dispatch.hear(&beat);
             // Work of a session that is not open here may have been another owner's; who has it now opens it.
             let named: BTreeSet<SessionId> = beat.invocations.iter().map(|invoked| invoked.session).collect();
             for session in named {

@@ -1,6 +1,7 @@
 //! The line of one session (`design.md` 1): reserves tasks, applies what invocations say, reconciles, admits submissions. It decides;
 //! workers run the effects.
 
+mod aside;
 mod beat;
 mod definitions;
 mod documents;
@@ -75,6 +76,8 @@ struct State {
     lost: BTreeSet<TaskId>,
     /// Migrations that failed: not tried again with the same definition.
     failed: BTreeMap<TaskId, definitions::Failed>,
+    /// Tasks about which storage refused a decision: left alone for a while.
+    aside: aside::Aside,
     /// Workers that take no more work.
     draining: BTreeSet<WorkerId>,
     /// Closures that hold the line or wait for it.
@@ -322,10 +325,15 @@ impl State {
                 self.named.remove(&task.id);
                 self.lost.remove(&task.id);
                 self.failed.remove(&task.id);
+                self.aside.remove(task.id);
                 if self.tree.live.values().any(|other| waits_for(&other.state, task.id)) {
                     self.tree.outcomes.insert(task.id, outcome.clone());
                 }
             } else {
+                // What was refused of the run says nothing of the abort.
+                if task.abort_requested && self.tree.live.get(&task.id).is_some_and(|before| !before.abort_requested) {
+                    self.aside.remove(task.id);
+                }
                 self.tree.live.insert(task.id, picofleet_session::TaskRecord::clone(task));
             }
         }

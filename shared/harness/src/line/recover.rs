@@ -117,12 +117,13 @@ impl SessionLine {
     async fn finish_drained(&self) -> Result<(), LineError> {
         loop {
             self.complete_tree().await?;
-            let plan = self.tree_plan();
+            let mut plan = self.tree_plan();
+            self.leave_aside(&mut plan);
             if plan.finishes.is_empty() {
                 return Ok(());
             }
             for task in plan.finishes {
-                self.finish_held(task).await?;
+                self.decided(task, self.finish_held(task).await)?;
             }
         }
     }

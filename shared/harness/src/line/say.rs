@@ -8,6 +8,7 @@ use picofleet_session::{
 };
 use sha2::{Digest as _, Sha256};
 
+use super::aside::ends_session;
 use super::park::sleep_rejection;
 use super::{Held, LineError, SessionLine, chain};
 use crate::guard::Guard;
@@ -209,6 +210,9 @@ impl SessionLine {
     pub(super) fn settle_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: String, answer: &Answer) {
         let mut state = self.state();
         let ended = matches!(answer, Answer::Said { next: Some(Next::Stop), .. });
+        if matches!(answer, Answer::Said { next: Some(_), .. }) {
+            state.aside.remove(task);
+        }
         if let Some(held) = state.held.get_mut(&task).filter(|held| held.invocation == invocation) {
             held.number = number;
             held.last = Some((digest, answer.clone()));
@@ -235,12 +239,20 @@ impl SessionLine {
         match error {
             CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_) => Err(error.into()),
             CommitError::Rejected(_) if steps => {
+                let why = chain(&error);
+                // Before the task is ready again, so that it is not reserved at once.
+                self.put_aside(task, why.clone());
                 self.ended(task, invocation);
-                Ok(Answer::Refused(Refusal::Rejected(chain(&error))))
+                Ok(Answer::Refused(Refusal::Rejected(why)))
             }
             other => {
                 let message = chain(&other);
                 let faulted = self.fault(task, TaskError { message: message.clone(), detail: None }).await;
+                if let Err(error) = &faulted
+                    && !ends_session(error)
+                {
+                    self.put_aside(task, chain(error));
+                }
                 self.ended(task, invocation);
                 faulted?;
                 Ok(Answer::Refused(Refusal::Rejected(message)))

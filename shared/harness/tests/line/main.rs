@@ -6,6 +6,7 @@
 mod aborts;
 mod blocked;
 mod inspect;
+mod refused;
 mod restarts;
 mod schedule;
 mod structure;
