@@ -1,16 +1,23 @@
 //! The `picofleet` program: every role is a subcommand of one binary.
 //!
 //! **Architecture invariants.** This crate puts the other ones together and decides nothing itself: no rule of a session, no SQL and no
-//! wire format is written here.
+//! wire format is written here, but for the rules that `doctor` checks a second time.
 
+mod backup;
 mod cli;
 pub mod config;
 mod demo;
+mod doctor;
 mod engine;
+mod export;
 mod failure;
+mod import;
+mod inspect;
 mod models;
+mod output;
 mod run;
 mod services;
+mod stores;
 mod terminal;
 
 pub use engine::Engine;
@@ -76,6 +83,11 @@ fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) 
         let configuration = || Loaded::read(cli.config.as_deref(), std::env::vars_os()).map_err(Failure::configuration);
         match cli.command {
             cli::Command::Run(args) => run::run(args, registry()?, &configuration()?.config).await,
+            cli::Command::Inspect(args) => inspect::inspect(args, &registry()?, &configuration()?.config).await,
+            cli::Command::Doctor(args) => doctor::doctor(args, &configuration()?.config).await,
+            cli::Command::Export(args) => export::export(args, &configuration()?.config).await,
+            cli::Command::Import(args) => import::import(args, &configuration()?.config).await,
+            cli::Command::Backup(args) => backup::backup(args, &configuration()?.config).await,
             cli::Command::Config { command: cli::ConfigCommand::Check } => checked(&configuration()?),
             cli::Command::Config { command: cli::ConfigCommand::Show } => print(&config::show(&configuration()?.config)?),
             cli::Command::Models { command: cli::ModelsCommand::List } => models::list(&configuration()?.config),

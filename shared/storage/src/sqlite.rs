@@ -7,6 +7,7 @@
 //! | `tables`, `texts`, `rows` | what the rules need of a session, and records as rows |
 //! | `admin`, `import`, `maintain` | what else the thread does |
 //! | `pool`, `read`, `session`, `export` | readers |
+//! | `check`, `copy` | what looks at the whole file |
 //! | `lock`, `errors` | one process for each file, and what failures mean |
 //!
 //! **Architecture invariants.** Only the thread of `writer` changes the file. Every decision about a commit is made inside its
@@ -14,6 +15,8 @@
 //! and will not be in the file.
 
 mod admin;
+mod check;
+mod copy;
 mod errors;
 mod export;
 mod group;
@@ -44,8 +47,8 @@ use std::sync::Arc;
 
 use futures::stream::BoxStream;
 use picofleet_session::storage::{
-    Created, Cursor, ExportLine, Fence, Fut, Head, ImportTarget, Maintained, OutboxRow, Page, Rejection, SessionCreate, SessionQuery,
-    SessionReader, SessionRecord, SessionState, SessionStore, StorageError, Store, Wake,
+    Created, Cursor, ExportLine, Fence, Finding, Fut, Head, ImportTarget, Maintained, OutboxRow, Page, Rejection, SessionCreate,
+    SessionQuery, SessionReader, SessionRecord, SessionState, SessionStore, StorageError, Store, Wake,
 };
 use picofleet_session::{Id, Millis, PartitionCount, SessionId, SubmissionId};
 use rusqlite::Connection;
@@ -177,6 +180,18 @@ impl SqliteStore {
         let pool = Arc::new(Pool::new(place.clone(), SqliteOptions::default().readers));
         let (imports, exports) = (Imports::default(), Exports::default());
         Ok(Self(Arc::new(Shared { place, partitions, pool, queue: None, imports, exports })))
+    }
+
+    /// Writes a copy of the whole store to a new file, also while this or another process uses it: all of one commit, checked and without
+    /// free pages. Copying the file and its log by other means is not safe while it is open.
+    ///
+    /// The file appears complete or not at all.
+    ///
+    /// # Errors
+    /// [`OpenError::Exists`] where there is a file; [`Rejection::DiskFull`]; whatever else is wrong with either file.
+    pub async fn copy_to(&self, path: impl AsRef<Path>) -> Result<(), StorageError> {
+        self.0.pool.check()?;
+        copy::copy(self.0.place.clone(), path.as_ref().to_owned()).await
     }
 
     fn queue(&self) -> Result<&Queue, StorageError> {
@@ -324,6 +339,10 @@ impl Store for SqliteStore {
             }
             Ok(done)
         })
+    }
+
+    fn examine(&self) -> Fut<'_, Vec<Finding>> {
+        self.read(check::check)
     }
 
     fn close(&self) -> Fut<'_, ()> {
