@@ -1,5 +1,6 @@
 //! The worker half: runs the phases of reserved tasks, performs their effects, and hands decisions to the line.
 
+mod compaction;
 mod generation;
 mod hold;
 mod hook_api;
@@ -50,7 +51,7 @@ impl Code {
     /// What this worker has for a kind; `None` where it has nothing.
     #[must_use]
     pub fn of(registry: &Registry, kind: &str) -> Option<Self> {
-        if matches!(kind, GENERATION | TOOL) {
+        if matches!(kind, GENERATION | TOOL | COMPACTION) {
             return Some(Self { task: None });
         }
         registry.snapshot().task(kind).map(|task| Self { task: Some(task) })

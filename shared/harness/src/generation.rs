@@ -6,13 +6,13 @@ mod responded;
 mod rounds;
 
 use picofleet_session::message::{AssistantMessage, DeferredHandle, SystemMessage, UserInput};
-use picofleet_session::{EntryId, Json, Millis, Op, TaskId, TaskOutcome};
+use picofleet_session::{EntryId, Json, Millis, Op, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConversationConfig, ModelRef, ToolExecution};
 
 pub use apply::apply;
-pub(crate) use apply::salvage;
+pub(crate) use apply::{failed, salvage};
 pub(crate) use rounds::calls;
 
 /// The version of [`Decision`]; a line reads this one and the one before.
@@ -26,6 +26,12 @@ pub enum Checkpoint {
     Prepare {
         /// Which attempt, from 1.
         attempt: u32,
+        /// The compaction that it waited for; it starts no other one.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        compacted: Option<TaskId>,
+        /// What the provider said when the request did not fit, where that is why it waited: looked at once, when it goes on.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        overflow: Option<String>,
     },
     /// It asks the model.
     Request(Box<Pinned>),
@@ -33,6 +39,9 @@ pub enum Checkpoint {
     Retry {
         /// The attempt that failed.
         attempt: u32,
+        /// The compaction that the generation waited for.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        compacted: Option<TaskId>,
         /// When the next one begins.
         until: Millis,
     },
@@ -57,6 +66,9 @@ pub enum Checkpoint {
 pub struct Pinned {
     /// Which attempt, from 1.
     pub attempt: u32,
+    /// The compaction that the generation waited for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub compacted: Option<TaskId>,
     /// The model.
     pub model: ModelRef,
     /// How much it thinks.
@@ -91,6 +103,13 @@ pub fn initial_checkpoint() -> Json {
 pub enum Decision {
     /// The request is planned.
     Prepared(Box<Prepare>),
+    /// The context is too full for a request: it waits for a compaction.
+    Block {
+        /// The tail that was looked at; another one makes the decision stale.
+        tail: Option<EntryId>,
+        /// The configuration that was looked at; another one makes the decision stale.
+        config: Box<ConversationConfig>,
+    },
     /// The run can't go on: `no_model`, or `model_error` with its text.
     Fail {
         /// Why, as a stable word.
@@ -126,6 +145,9 @@ pub struct Prepare {
     pub config: ConversationConfig,
     /// The system messages to append, with the retained system entries that each hides.
     pub system: Vec<PlannedSystem>,
+    /// The context is so full that a compaction is to run beside the request, and there is something to compact. Only where none runs.
+    #[serde(default)]
+    pub background: bool,
 }
 
 /// A system message to append.
@@ -148,6 +170,16 @@ pub struct Response {
     pub then: Option<UserInput>,
     /// An error that may pass: another attempt can help.
     pub retryable: bool,
+    /// An error that says that the request did not fit.
+    #[serde(default)]
+    pub overflow: Option<Overflow>,
+}
+
+/// A request that did not fit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Overflow {
+    /// The context has something to compact.
+    pub cut: bool,
 }
 
 /// What a worker knows about one call.
@@ -160,28 +192,4 @@ pub struct CallFacts {
 }
 
 /// What a decision does with its task.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Then {
-    /// The checkpoint stays.
-    Stay,
-    /// On to another checkpoint.
-    Checkpoint(Checkpoint),
-    /// Parked until tasks end.
-    Wait {
-        /// Where to resume.
-        checkpoint: Checkpoint,
-        /// The tasks.
-        on: Vec<TaskId>,
-    },
-    /// Parked until a time.
-    Sleep {
-        /// Where to resume.
-        checkpoint: Checkpoint,
-        /// The time.
-        until: Millis,
-    },
-    /// Over.
-    End(TaskOutcome),
-    /// What the decision was computed from has changed: the phase runs again.
-    Stale,
-}
+pub type Then = crate::task::Then<Checkpoint>;

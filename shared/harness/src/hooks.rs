@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use picofleet_session::message::{AssistantMessage, Message, ToolCall, UserInput};
 use picofleet_session::{ConversationId, EntryId, EntryRecord, Json, SessionId};
 
+use crate::compaction::CompactionReason;
 use crate::kind::TaskKind;
 use crate::kinds::{COMPACTION, GENERATION, TOOL};
 use crate::tools::ToolResult;
@@ -212,8 +213,8 @@ pub trait ToolHooks: Send + Sync {
 /// A compaction that is about to summarize.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompactionRequest {
-    /// Why: `manual`, `threshold` or `overflow`.
-    pub reason: String,
+    /// Why.
+    pub reason: CompactionReason,
     /// The active entries that the summary replaces, the head marker first.
     pub entries: Vec<EntryRecord>,
     /// What the model sees of them.

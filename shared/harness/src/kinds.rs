@@ -36,6 +36,8 @@ pub mod reason {
     pub const RESET: &str = "reset";
     /// Its head is older than the active range.
     pub const STALE: &str = "stale";
+    /// Too much waits in the conversation already.
+    pub const INBOX_FULL: &str = "inbox_full";
     /// The task's definition is not registered.
     pub const MISSING_TASK: &str = "missing_task";
     /// The stored task is of a newer version than the definition.

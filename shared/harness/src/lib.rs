@@ -3,6 +3,7 @@
 //! **Architecture invariants.** This crate knows no SQL, no NATS and no HTTP. A decision is a value: applying it reads and writes the
 //! transaction and nothing else: no clock, no registry, no model, no randomness. The step and the plan are pure functions.
 
+pub mod compaction;
 pub mod config;
 pub mod effects;
 pub mod frame;

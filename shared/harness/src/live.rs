@@ -3,6 +3,8 @@
 use picofleet_session::{DocDefinition, DocToken, EntryId, Initial, Json, Latest, Millis, SubmissionId, TaskId};
 use serde::{Deserialize, Serialize};
 
+use crate::compaction::CompactionReason;
+
 /// Kind `pi.live`, version 1, latest, fresh in forks; a complete base whenever nothing runs.
 pub static LIVE: DocToken<LiveState, Latest<Initial>> = DocToken::new("pi.live", 1, || DocDefinition {
     initial: LiveState::default,
@@ -164,8 +166,8 @@ impl Severity {
 pub struct CompactionStatus {
     /// Its task.
     pub task_id: TaskId,
-    /// Why it was started: `manual`, `threshold` or `overflow`.
-    pub reason: String,
+    /// Why it was started.
+    pub reason: CompactionReason,
     /// A generation waits for it.
     pub blocking: bool,
     /// Which attempt, from 1.

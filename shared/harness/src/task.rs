@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use picofleet_session::{CommitError, JoinPolicy, Json, MigrateError, Millis, TaskId, TaskOutcome, TaskRecord, Tx};
 
-use crate::kinds::{GENERATION, TOOL};
-use crate::{generation, tool};
+use crate::kinds::{COMPACTION, GENERATION, TOOL};
+use crate::{compaction, generation, tool};
 
 /// What a decision does with its task.
 #[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
@@ -36,6 +36,47 @@ pub enum NextState {
     End(TaskOutcome),
     /// What the decision was computed from has changed: nothing is written and the phase runs again.
     Stale,
+}
+
+/// What a decision of a built-in task does with it; `C` is its checkpoint.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Then<C> {
+    /// The checkpoint stays.
+    Stay,
+    /// On to another checkpoint.
+    Checkpoint(C),
+    /// Parked until tasks end, however they do.
+    Wait {
+        /// Where to resume.
+        checkpoint: C,
+        /// The tasks.
+        on: Vec<TaskId>,
+    },
+    /// Parked until a time.
+    Sleep {
+        /// Where to resume.
+        checkpoint: C,
+        /// The time.
+        until: Millis,
+    },
+    /// Over.
+    End(TaskOutcome),
+    /// What the decision was computed from has changed: the phase runs again.
+    Stale,
+}
+
+impl<C: serde::Serialize> Then<C> {
+    fn next(self, record: &TaskRecord) -> Result<NextState, CommitError> {
+        let stored = |checkpoint: &C| write("the checkpoint", record, checkpoint);
+        Ok(match self {
+            Self::Stay => NextState::Stay,
+            Self::Checkpoint(checkpoint) => NextState::Checkpoint(stored(&checkpoint)?),
+            Self::Wait { checkpoint, on } => NextState::Wait { checkpoint: stored(&checkpoint)?, on, policy: JoinPolicy::AllSettled },
+            Self::Sleep { checkpoint, until } => NextState::Sleep { checkpoint: stored(&checkpoint)?, until },
+            Self::End(outcome) => NextState::End(outcome),
+            Self::Stale => NextState::Stale,
+        })
+    }
 }
 
 /// What an application of a decision gives.
@@ -108,6 +149,7 @@ impl LineTasks {
         let mut tasks = Self::default();
         tasks.add(Arc::new(GenerationLine));
         tasks.add(Arc::new(ToolLine));
+        tasks.add(Arc::new(CompactionLine));
         tasks
     }
 
@@ -135,7 +177,7 @@ impl LineTasks {
     /// A built-in one that is not there; no session is opened then (section 2.2).
     #[must_use]
     pub fn missing(&self) -> Option<&'static str> {
-        [GENERATION, TOOL].into_iter().find(|name| !self.tasks.contains_key(*name))
+        [GENERATION, TOOL, COMPACTION].into_iter().find(|name| !self.tasks.contains_key(*name))
     }
 
     /// The one with a name.
@@ -201,19 +243,7 @@ impl LineTask for GenerationLine {
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {
         Box::pin(async move {
             let decision = read("a decision", record, &decision)?;
-            let then = generation::apply(tx, record, at(record)?, decision).await?;
-            let next = match then {
-                generation::Then::Stay => NextState::Stay,
-                generation::Then::Checkpoint(checkpoint) => NextState::Checkpoint(write("the checkpoint", record, &checkpoint)?),
-                generation::Then::Wait { checkpoint, on } => {
-                    NextState::Wait { checkpoint: write("the checkpoint", record, &checkpoint)?, on, policy: JoinPolicy::AllSettled }
-                }
-                generation::Then::Sleep { checkpoint, until } => {
-                    NextState::Sleep { checkpoint: write("the checkpoint", record, &checkpoint)?, until }
-                }
-                generation::Then::End(outcome) => NextState::End(outcome),
-                generation::Then::Stale => NextState::Stale,
-            };
+            let next = generation::apply(tx, record, at(record)?, decision).await?.next(record)?;
             Ok((next, Json::null()))
         })
     }
@@ -243,16 +273,40 @@ impl LineTask for ToolLine {
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {
         Box::pin(async move {
             let decision = read("a decision", record, &decision)?;
-            let next = match tool::apply(tx, record, decision).await? {
-                tool::Then::Stay => NextState::Stay,
-                tool::Then::Checkpoint(checkpoint) => NextState::Checkpoint(write("the checkpoint", record, &checkpoint)?),
-                tool::Then::End(outcome) => NextState::End(outcome),
-            };
+            let next = tool::apply(tx, record, decision).await?.next(record)?;
             Ok((next, Json::null()))
         })
     }
 
     fn abort_decision(&self, _checkpoint: &Json) -> Option<Json> {
         Json::from_serde(&tool::Decision::Aborted).ok()
+    }
+}
+
+struct CompactionLine;
+
+impl LineTask for CompactionLine {
+    fn name(&self) -> &str {
+        COMPACTION
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn decision_version(&self) -> u32 {
+        compaction::DECISION_VERSION
+    }
+
+    fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {
+        Box::pin(async move {
+            let decision = read("a decision", record, &decision)?;
+            let next = compaction::apply(tx, record, at(record)?, decision).await?.next(record)?;
+            Ok((next, Json::null()))
+        })
+    }
+
+    fn abort_decision(&self, _checkpoint: &Json) -> Option<Json> {
+        Json::from_serde(&compaction::Decision::Aborted).ok()
     }
 }

@@ -34,7 +34,7 @@ pub fn derive_context(head: Option<EntryRecord>, range: Vec<EntryRecord>) -> Con
         None => range,
     };
     let contributions: Vec<Vec<Message>> = entries.iter().map(|entry| contribution(entry, &edits)).collect();
-    let messages = order_results(contributions.iter().flatten());
+    let messages = order_messages(contributions.iter().flatten());
     ContextView { head, entries, contributions, messages }
 }
 
@@ -63,7 +63,10 @@ fn sendable(message: &Message) -> bool {
 }
 
 /// Puts each assistant's results right behind it, in the order of its calls, and makes those that are missing (rules 7 and 8).
-fn order_results<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<Message> {
+///
+/// Messages are the contributions of entries, or of a part of them.
+#[must_use]
+pub fn order_messages<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Vec<Message> {
     let mut ordered = Vec::new();
     let mut turn = Turn::default();
     for message in messages {

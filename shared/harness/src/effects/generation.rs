@@ -1,23 +1,25 @@
 //! The phases of a generation (section 8.3).
 
+mod room;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use picofleet_models::classify::is_retryable_assistant_error;
+use picofleet_models::classify::{is_context_overflow, is_retryable_assistant_error};
 use picofleet_models::model::{Model, ThinkingLevel};
 use picofleet_models::provider::{Context, Partial, Provider, StreamEvent, StreamOptions};
 use picofleet_models::transcript::{get_current_tools, to_tool_declaration};
 use picofleet_session::message::{AssistantMessage, Message, StopReason, UserInput};
-use picofleet_session::{ContextView, EntryId, EntryRecord, Json, Op, TaskRecord};
+use picofleet_session::{ContextView, EntryId, EntryRecord, Json, Op, TaskId, TaskRecord};
 use tokio::time::Instant;
 
 use super::invocation::Fault;
 use super::partial::PendingOps;
 use super::phase::PhaseRun;
 use super::sections;
-use crate::config::{CONFIG, ConversationConfig};
-use crate::generation::{CallFacts, Checkpoint, DECISION_VERSION, Decision, Pinned, Prepare, Response, calls};
+use crate::config::{CONFIG, ConversationConfig, ModelRef};
+use crate::generation::{CallFacts, Checkpoint, DECISION_VERSION, Decision, Pinned, PlannedSystem, Prepare, Response, calls};
 use crate::hooks::GenerationTask;
 use crate::kinds::reason;
 use crate::live::{LIVE, LiveState};
@@ -25,13 +27,14 @@ use crate::prompt::{Desired, plan, shown_sections};
 use crate::registry::PromptInput;
 use crate::task::checkpoint;
 use crate::wire::{Next, Read};
+use room::Room;
 
 /// The shortest time between two partials of one response.
 const PARTIAL_PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fault> {
     match at(record)? {
-        Checkpoint::Prepare { .. } => prepare(run, record).await,
+        Checkpoint::Prepare { compacted, overflow, .. } => prepare(run, record, (compacted, overflow)).await,
         Checkpoint::Request(pinned) => request(run, record, *pinned).await,
         Checkpoint::Retry { .. } => decide(run, &Decision::Due).await,
         Checkpoint::Poll { pinned, handle, .. } => {
@@ -39,7 +42,7 @@ pub(super) async fn run(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fau
             run.invocation.effect().await?;
             let message = last_message(provider.fetch_deferred(&model, &handle, run.invocation.cancel().clone())).await?;
             let view = run.invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
-            respond(run, message, &offered(&view)).await
+            respond(run, record, message, &view).await
         }
         Checkpoint::Tools(round) if round.pending.is_empty() => {
             after_tools(run, record, round.assistant).await?;
@@ -73,21 +76,43 @@ async fn no_model(run: &PhaseRun) -> Result<Next, Fault> {
     decide(run, &Decision::Fail { reason: reason::NO_MODEL.to_owned(), detail: None }).await
 }
 
-/// Plans the system entries and pins the request.
-async fn prepare(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fault> {
-    let conversation = record.conversation_id;
+/// Plans the system entries and pins the request, or waits for a compaction. `compacted` is the one that it waited for, `overflow` what
+/// the provider said before it.
+async fn prepare(run: &PhaseRun, record: &TaskRecord, (compacted, overflow): (Option<TaskId>, Option<String>)) -> Result<Next, Fault> {
     let config: Option<ConversationConfig> = document(run, record, CONFIG.kind).await?;
     let config = config.unwrap_or_default();
-    let services = run.invocation.services();
-    let Some(model) = config.model.clone().filter(|model| services.models.find(model).is_some()) else { return no_model(run).await };
+    let known = |name: &ModelRef| run.invocation.services().models.find(name);
+    let Some((model, _)) = config.model.as_ref().and_then(known) else { return no_model(run).await };
+    if let (Some(compacted), Some(overflow)) = (compacted, overflow)
+        && !room::was_made(run, compacted).await?
+    {
+        let detail = Some(Json::from(overflow));
+        return decide(run, &Decision::Fail { reason: reason::MODEL_ERROR.to_owned(), detail }).await;
+    }
     let view = run.invocation.context(record.conversation_id, None).await?;
     let tail = newest(run, record).await?;
+    let system = planned(run, record, &config, &view).await?;
+    let background = match room::look(&config, &model, &view, &system) {
+        Room::Blocked if compacted.is_none() => return decide(run, &Decision::Block { tail, config: Box::new(config) }).await,
+        Room::Short if compacted.is_none() => true,
+        Room::Blocked | Room::Short | Room::Enough => false,
+    };
+    decide(run, &Decision::Prepared(Box::new(Prepare { tail, config, system, background }))).await
+}
+
+/// The system entries that the transcript lacks (section 7.4).
+async fn planned(
+    run: &PhaseRun,
+    record: &TaskRecord,
+    config: &ConversationConfig,
+    view: &ContextView,
+) -> Result<Vec<PlannedSystem>, Fault> {
     let tools = run.registry.offered(&config.active_tools);
     let input = PromptInput {
-        conversation,
+        conversation: record.conversation_id,
         tools: tools.clone(),
         shown: shown_sections(&view.messages),
-        model: Some(model),
+        model: config.model.clone(),
         thinking_level: config.thinking_level.clone(),
         read: run.api.clone(),
     };
@@ -101,8 +126,7 @@ async fn prepare(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fault> {
         to_tool_declaration(&json).map_err(|error| Fault::failed(&error))
     });
     let desired = Desired { sections: sections::render(run, &input).await?, tools: declarations.collect::<Result<_, _>>()? };
-    let system = plan(&view, &desired);
-    decide(run, &Decision::Prepared(Box::new(Prepare { tail, config, system }))).await
+    Ok(plan(view, &desired))
 }
 
 /// Asks the model, and shows what comes in.
@@ -113,16 +137,16 @@ async fn request(run: &PhaseRun, record: &TaskRecord, pinned: Pinned) -> Result<
     }
     let Some((model, provider)) = run.invocation.services().models.find(&pinned.model) else { return no_model(run).await };
     let view = run.invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
-    let offered = offered(&view);
-    let messages = before_request(run, view.messages).await?;
+    let messages = before_request(run, view.messages.clone()).await?;
     run.invocation.effect().await?;
     let message = stream(run, &provider, &model, messages, &pinned).await?;
-    respond(run, message, &offered).await
+    respond(run, record, message, &view).await
 }
 
-fn options(pinned: &Pinned) -> Result<StreamOptions, Fault> {
-    let options: StreamOptions = pinned.stream_options.to().map_err(|error| Fault::failed(&error))?;
-    let level = Json::from(pinned.thinking_level.as_str()).to::<ThinkingLevel>().map_err(|error| Fault::failed(&error))?;
+/// Options of a request with their thinking level.
+pub(super) fn options(stream_options: &Json, thinking_level: &str) -> Result<StreamOptions, Fault> {
+    let options: StreamOptions = stream_options.to().map_err(|error| Fault::failed(&error))?;
+    let level = Json::from(thinking_level).to::<ThinkingLevel>().map_err(|error| Fault::failed(&error))?;
     Ok(StreamOptions { reasoning: (level != ThinkingLevel::Off).then_some(level), ..options })
 }
 
@@ -140,7 +164,8 @@ async fn stream(
     pinned: &Pinned,
 ) -> Result<AssistantMessage, Fault> {
     let context = Context { system_prompt: None, messages, tools: None };
-    let mut events = provider.stream(model, &context, &options(pinned)?, run.invocation.cancel().clone());
+    let mut events =
+        provider.stream(model, &context, &options(&pinned.stream_options, &pinned.thinking_level)?, run.invocation.cancel().clone());
     let (mut pending, mut shown) = (PendingOps::default(), Partial::default());
     let mut next_partial = Instant::now();
     loop {
@@ -175,7 +200,7 @@ async fn stream(
 }
 
 /// The message of a stream whose parts are not shown.
-async fn last_message(mut events: futures::stream::BoxStream<'static, StreamEvent>) -> Result<AssistantMessage, Fault> {
+pub(super) async fn last_message(mut events: futures::stream::BoxStream<'static, StreamEvent>) -> Result<AssistantMessage, Fault> {
     while let Some(event) = events.next().await {
         if let StreamEvent::Done { message } | StreamEvent::Error { message } = event {
             return Ok(*message);
@@ -185,7 +210,7 @@ async fn last_message(mut events: futures::stream::BoxStream<'static, StreamEven
 }
 
 /// A message that was cut off by the end of the invocation decides nothing: the abort handler does.
-fn finished(run: &PhaseRun, message: AssistantMessage) -> Result<AssistantMessage, Fault> {
+pub(super) fn finished(run: &PhaseRun, message: AssistantMessage) -> Result<AssistantMessage, Fault> {
     if run.invocation.cancel().is_cancelled() && message.stop_reason == StopReason::Aborted { Err(Fault::Ended) } else { Ok(message) }
 }
 
@@ -193,15 +218,18 @@ fn broken_stream() -> Fault {
     Fault::Failed(picofleet_session::TaskError { message: "the provider's stream ended without a final event".to_owned(), detail: None })
 }
 
-async fn respond(run: &PhaseRun, message: AssistantMessage, offered: &[String]) -> Result<Next, Fault> {
+async fn respond(run: &PhaseRun, record: &TaskRecord, message: AssistantMessage, view: &ContextView) -> Result<Next, Fault> {
     let then = ask_about(run, &message).await?;
+    let offered = offered(view);
     let facts = calls(&message).map(|call| CallFacts {
         offered: offered.contains(&call.name),
         sequential: run.registry.tool(&call.name).is_some_and(|tool| tool.spec().sequential),
     });
     let calls = facts.collect();
-    let retryable = message.stop_reason == StopReason::Error && is_retryable_assistant_error(&message);
-    decide(run, &Decision::Responded(Box::new(Response { message, calls, then, retryable }))).await
+    let failed = message.stop_reason == StopReason::Error;
+    let overflow = if failed && is_context_overflow(&message, None) { Some(room::overflow(run, record, view).await?) } else { None };
+    let retryable = failed && overflow.is_none() && is_retryable_assistant_error(&message);
+    decide(run, &Decision::Responded(Box::new(Response { message, calls, then, retryable, overflow }))).await
 }
 
 /// The messages of this attempt: handlers replace them one after the other (section 7.2). What is offered stays as it is.
@@ -256,12 +284,12 @@ fn offered(view: &ContextView) -> Vec<String> {
     get_current_tools(&view.messages).into_iter().map(|tool| tool.name).collect()
 }
 
-async fn newest(run: &PhaseRun, record: &TaskRecord) -> Result<Option<EntryId>, Fault> {
+pub(super) async fn newest(run: &PhaseRun, record: &TaskRecord) -> Result<Option<EntryId>, Fault> {
     let read = Read::Entries { conversation: record.conversation_id, min: None, max: None, limit: 1 };
     let entries: Vec<EntryRecord> = run.invocation.read(read).await?;
     Ok(entries.first().map(|entry| entry.id))
 }
 
-async fn document<T: serde::de::DeserializeOwned>(run: &PhaseRun, record: &TaskRecord, kind: &str) -> Result<Option<T>, Fault> {
+pub(super) async fn document<T: serde::de::DeserializeOwned>(run: &PhaseRun, record: &TaskRecord, kind: &str) -> Result<Option<T>, Fault> {
     run.invocation.read(Read::ConversationDocument { conversation: record.conversation_id, kind: kind.to_owned() }).await
 }

@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use super::phase::PhaseRun;
 use super::pulse::{Pulse, REQUEST};
 use super::slot::Slot;
-use super::{Code, Services, generation, tool};
-use crate::kinds::{GENERATION, TOOL};
+use super::{Code, Services, compaction, generation, tool};
+use crate::kinds::{COMPACTION, GENERATION, TOOL};
 use crate::registry::Snapshot;
 use crate::step::Mode;
 use crate::transport::{CallError, Transport};
@@ -475,6 +475,8 @@ async fn phase(invocation: &Arc<Invocation>, record: &TaskRecord, mode: Mode) ->
         (GENERATION, Mode::Run) => generation::run(run, record).await,
         (GENERATION, Mode::Abort) => generation::abort(run, record).await,
         (TOOL, Mode::Run) => tool::run(run, record).await,
+        (COMPACTION, Mode::Run) => compaction::run(run, record).await,
+        (COMPACTION, Mode::Abort) => compaction::abort(run).await,
         (kind, _) => match invocation.code.as_ref().and_then(|code| code.task.as_ref()) {
             Some(task) => task.run(invocation, record, mode).await,
             None => Err(Fault::Failed(TaskError { message: format!("this worker has no code for {kind}"), detail: None })),

@@ -4,7 +4,7 @@ use picofleet_session::message::{Message, StopReason};
 use picofleet_session::storage::EntryQuery;
 use picofleet_session::{ContextEdit, EditAction, EntryDraft, Json, TaskError, TaskOutcome, TaskRecord, Tx, TxError};
 
-use super::prepared::prepared;
+use super::prepared::{block, prepared};
 use super::responded::responded;
 use super::rounds::{next_call, round_done, unstarted_results};
 use super::{Checkpoint, Decision, Then};
@@ -19,7 +19,10 @@ use crate::usage::count_message;
 /// As the operations of [`Tx`]; the commit rolls back and the task faults.
 pub async fn apply(tx: &Tx, task: &TaskRecord, checkpoint: Checkpoint, decision: Decision) -> Result<Then, TxError> {
     match (decision, checkpoint) {
-        (Decision::Prepared(plan), Checkpoint::Prepare { attempt }) => prepared(tx, task, attempt, *plan).await,
+        (Decision::Prepared(plan), Checkpoint::Prepare { attempt, compacted, .. }) => prepared(tx, task, (attempt, compacted), *plan).await,
+        (Decision::Block { tail, config }, Checkpoint::Prepare { attempt, compacted: None, overflow: None }) => {
+            block(tx, task, attempt, (tail, *config)).await
+        }
         (Decision::Fail { reason, detail }, _) => fail(tx, task, &reason, detail).await,
         (Decision::Salvage, Checkpoint::Request(pinned)) => {
             salvage(tx, task).await?;
@@ -35,11 +38,11 @@ pub async fn apply(tx: &Tx, task: &TaskRecord, checkpoint: Checkpoint, decision:
         (Decision::Responded(response), Checkpoint::Poll { pinned, poll_at, .. }) => {
             responded(tx, task, *pinned, Some(poll_at), *response).await
         }
-        (Decision::Due, Checkpoint::Retry { attempt, .. }) => {
+        (Decision::Due, Checkpoint::Retry { attempt, compacted, .. }) => {
             let attempt = attempt.saturating_add(1);
             let generation = LiveGeneration { attempt, message: None, retry: None, deferred: None };
             tx.doc(&LIVE, task.conversation_id).await?.draft.key("generation").set_serde(&generation)?;
-            Ok(Then::Checkpoint(Checkpoint::Prepare { attempt }))
+            Ok(Then::Checkpoint(Checkpoint::Prepare { attempt, compacted, overflow: None }))
         }
         (Decision::NextCall, Checkpoint::Tools(round)) => next_call(tx, task, round).await,
         (Decision::RoundDone, Checkpoint::Tools(round)) => round_done(tx, task, round).await,
@@ -54,6 +57,7 @@ pub async fn apply(tx: &Tx, task: &TaskRecord, checkpoint: Checkpoint, decision:
 const fn name(decision: &Decision) -> &'static str {
     match decision {
         Decision::Prepared(_) => "prepared",
+        Decision::Block { .. } => "block",
         Decision::Fail { .. } => "fail",
         Decision::Salvage => "salvage",
         Decision::Partial { .. } => "partial",
@@ -68,12 +72,17 @@ const fn name(decision: &Decision) -> &'static str {
 /// The run ends without an answer.
 pub(super) async fn fail(tx: &Tx, task: &TaskRecord, reason: &str, detail: Option<Json>) -> Result<Then, TxError> {
     end_run(tx, task, RunEnd::Unanswered { reason, detail: detail.clone() }).await?;
+    Ok(Then::End(failed(reason, detail)))
+}
+
+/// A failure with its reason and more about it.
+pub(crate) fn failed(reason: &str, detail: Option<Json>) -> TaskOutcome {
     let mut fields = vec![("reason", Json::from(reason))];
     let message = detail.as_ref().and_then(Json::as_str).map_or_else(|| reason.to_owned(), std::borrow::Cow::into_owned);
     if let Some(detail) = detail {
         fields.push(("detail", detail));
     }
-    Ok(Then::End(TaskOutcome::Failed { error: TaskError { message, detail: Some(Json::object(fields)) }, result: None }))
+    TaskOutcome::Failed { error: TaskError { message, detail: Some(Json::object(fields)) }, result: None }
 }
 
 /// Turns the committed part of a response into an aborted entry, and counts it. Nothing where there is none.

@@ -4,9 +4,10 @@ use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, Stop
 use picofleet_session::{EntryDraft, EntryId, Json, Millis, TaskError, TaskOutcome, TaskRecord, Tx, TxError};
 
 use super::apply::fail;
+use super::prepared::wait_for_compaction;
 use super::rounds::start_round;
-use super::{Checkpoint, Pinned, Response, Then};
-use crate::config::RetryPolicy;
+use super::{Checkpoint, Overflow, Pinned, Response, Then};
+use crate::config::{ConversationConfig, RetryPolicy};
 use crate::kinds::{ASSISTANT, reason};
 use crate::live::{LIVE, LiveDeferred, LiveGeneration, LiveRetry};
 use crate::run::{RunEnd, end_run};
@@ -25,7 +26,7 @@ pub(super) async fn responded(
 ) -> Result<Then, TxError> {
     let facts = Facts::read(tx, task.conversation_id).await?;
     tx.doc(&LIVE, task.conversation_id).await?.draft.key("generation").key("message").remove()?;
-    let Response { message, calls, then, retryable } = response;
+    let Response { message, calls, then, retryable, overflow } = response;
     match message.stop_reason {
         StopReason::Deferred => deferred(tx, task, pinned, polled, &message).await,
         StopReason::ToolUse if has_calls(&message) => {
@@ -44,9 +45,12 @@ pub(super) async fn responded(
         StopReason::Error | StopReason::Aborted => {
             let text = message.error_message.clone().unwrap_or_else(|| "the request ended without an answer".to_owned());
             append(tx, task, message).await?;
+            if let Some(overflow) = overflow {
+                return overflowed(tx, task, &pinned, (&facts.config, overflow), text).await;
+            }
             let policy = facts.config.retry.unwrap_or_default();
             if retryable && policy.enabled && pinned.attempt <= policy.max_retries {
-                return retry(tx, task, pinned.attempt, &policy, text).await;
+                return retry(tx, task, &pinned, &policy, text).await;
             }
             fail(tx, task, reason::MODEL_ERROR, Some(Json::from(text))).await
         }
@@ -87,9 +91,25 @@ async fn deferred(tx: &Tx, task: &TaskRecord, pinned: Pinned, polled: Option<Mil
     Ok(Then::Sleep { checkpoint, until: poll_at })
 }
 
-async fn retry(tx: &Tx, task: &TaskRecord, attempt: u32, policy: &RetryPolicy, error: String) -> Result<Then, TxError> {
+/// A request that did not fit is made again behind a compaction, once. It is no retry.
+async fn overflowed(
+    tx: &Tx,
+    task: &TaskRecord,
+    pinned: &Pinned,
+    (config, overflow): (&ConversationConfig, Overflow),
+    text: String,
+) -> Result<Then, TxError> {
+    if !config.compaction.unwrap_or_default().enabled || pinned.compacted.is_some() || !overflow.cut {
+        return fail(tx, task, reason::MODEL_ERROR, Some(Json::from(text))).await;
+    }
+    tx.doc(&LIVE, task.conversation_id).await?.draft.key("generation").remove()?;
+    wait_for_compaction(tx, task, pinned.attempt, Some(text)).await
+}
+
+async fn retry(tx: &Tx, task: &TaskRecord, pinned: &Pinned, policy: &RetryPolicy, error: String) -> Result<Then, TxError> {
+    let Pinned { attempt, compacted, .. } = *pinned;
     let until = Millis(tx.now().0.saturating_add(policy.delay_ms(attempt)));
     let generation = LiveGeneration { attempt, message: None, retry: Some(LiveRetry { at: until, error }), deferred: None };
     tx.doc(&LIVE, task.conversation_id).await?.draft.key("generation").set_serde(&generation)?;
-    Ok(Then::Sleep { checkpoint: Checkpoint::Retry { attempt, until }, until })
+    Ok(Then::Sleep { checkpoint: Checkpoint::Retry { attempt, compacted, until }, until })
 }

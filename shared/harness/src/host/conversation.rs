@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::call::once;
 use super::{ConversationOptions, Harness, HostError, Submission, SubmitError, WAIT};
+use crate::compaction::CompactionResult;
 use crate::inbox::{INBOX, InboxState};
 use crate::live::{LIVE, LiveState};
 use crate::submission::SubmissionDraft;
@@ -94,6 +95,17 @@ impl Conversation {
         let call = once(None, HostCall::Reset { conversation: self.id, handoff: handoff.map(ToOwned::to_owned) });
         let record: SubmissionRecord = self.harness.caller.submit(call).await?;
         Ok(Submission::new(self.harness.clone(), record.id))
+    }
+
+    /// Begins to replace the older part of the context with a summary, and answers the task that does it; the conversation goes on
+    /// meanwhile. `instructions` say what the summary is to look at most. It enables scheduling. [`Harness::wait_for_task`] tells what came
+    /// of it: a write that places the summary, or nothing where there was nothing to compact.
+    ///
+    /// # Errors
+    /// [`HostError::NotFound`]; [`HostError::Unavailable`], [`HostError::OutcomeUnknown`].
+    pub async fn compact(&self, instructions: Option<&str>) -> Result<TaskId<CompactionResult>, HostError> {
+        let call = HostCall::Compact { conversation: self.id, instructions: instructions.map(ToOwned::to_owned) };
+        self.harness.caller.write(once(None, call)).await
     }
 
     /// Withdraws its queued inputs, marks its work, and waits until that is over and the conversation is idle; with `background` also work

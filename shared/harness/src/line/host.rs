@@ -39,6 +39,7 @@ impl SessionLine {
             HostCall::CreateConversation { ownership, config } => Box::pin(self.create_conversation(key, ownership, config)),
             HostCall::Fork { conversation, at, ownership, config } => Box::pin(self.fork(key, conversation, at, ownership, config)),
             HostCall::Reset { conversation, handoff } => Box::pin(self.reset(key, conversation, handoff)),
+            HostCall::Compact { conversation, instructions } => Box::pin(self.compact(key, conversation, instructions)),
             HostCall::Root => Box::pin(self.root()),
             HostCall::WaitSubmission { submission, timeout_ms } => Box::pin(self.wait_submission(submission, of(timeout_ms))),
             HostCall::WaitTask { task, timeout_ms } => Box::pin(self.wait_task(task, of(timeout_ms))),

@@ -3,9 +3,10 @@
 use picofleet_session::{CommitError, Json, TaskError, TaskOutcome, TaskRecord, TaskState, Tx, TxError};
 
 use super::{LineError, SessionLine};
+use crate::compaction::remove_status;
 use crate::generation::salvage;
 use crate::guard::Guard;
-use crate::kinds::{GENERATION, TOOL, reason};
+use crate::kinds::{COMPACTION, GENERATION, TOOL, reason};
 use crate::live::{LIVE, SlotStatus};
 use crate::ownership::{Lineage, Tree};
 use crate::run::{RunEnd, end_run};
@@ -89,6 +90,7 @@ async fn clean_up(tx: &Tx, record: &TaskRecord, reason: &str, detail: Option<Jso
                 tools.index(index).key("status").set_serde(&SlotStatus::Done)?;
             }
         }
+        COMPACTION => remove_status(tx, record).await?,
         _ => {}
     }
     Ok(())

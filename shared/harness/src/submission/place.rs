@@ -12,6 +12,8 @@ use crate::kinds::USER;
 pub(crate) struct Facts {
     /// How boundaries select.
     pub(crate) config: ConversationConfig,
+    /// The marker that begins the active range.
+    pub(crate) marker: Option<EntryId>,
     /// Where the active range begins.
     pub(crate) active_from: Option<EntryId>,
 }
@@ -21,7 +23,7 @@ impl Facts {
     pub(crate) async fn read(tx: &Tx, conversation: ConversationId) -> Result<Self, TxError> {
         let marker = tx.latest_head_marker(conversation).await?;
         let config = tx.doc(&CONFIG, conversation).await?.read()?;
-        Ok(Self { config, active_from: marker.and_then(|marker| marker.head) })
+        Ok(Self { config, marker: marker.as_ref().map(|marker| marker.id), active_from: marker.and_then(|marker| marker.head) })
     }
 
     pub(super) fn selecting(&self, boundary: Boundary) -> Selecting {

@@ -9,15 +9,7 @@ use crate::generation::calls;
 use crate::live::{LIVE, SlotStatus, ToolSlot};
 
 /// What a decision does with its task.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Then {
-    /// The checkpoint stays.
-    Stay,
-    /// On to another checkpoint.
-    Checkpoint(Checkpoint),
-    /// Over.
-    End(TaskOutcome),
-}
+pub type Then = crate::task::Then<Checkpoint>;
 
 /// Applies `decision` on a running tool task.
 ///

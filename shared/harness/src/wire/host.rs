@@ -125,6 +125,13 @@ pub enum HostCall {
         /// What the new context begins with.
         handoff: Option<String>,
     },
+    /// Begin a manual compaction: its task.
+    Compact {
+        /// The conversation.
+        conversation: ConversationId,
+        /// What the summary is to look at most.
+        instructions: Option<String>,
+    },
     /// Change a conversation's configuration.
     Patch {
         /// The conversation.

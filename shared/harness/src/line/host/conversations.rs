@@ -7,6 +7,7 @@ use picofleet_session::{
 
 use super::keyed::Key;
 use super::{admitted, json, not_found};
+use crate::compaction::{self, CompactionReason, Input, Starter};
 use crate::config::{CONFIG, ConfigPatch, InvalidConfig};
 use crate::kinds::RESET;
 use crate::line::{LineError, SessionLine};
@@ -82,6 +83,25 @@ impl SessionLine {
             })
             .await?;
         self.submission_of(answer).await
+    }
+
+    /// Begins a manual compaction, whatever the conversation does (section 8.7). The answer is its task.
+    pub(super) async fn compact(
+        &self,
+        key: Option<Key>,
+        conversation: ConversationId,
+        instructions: Option<String>,
+    ) -> Result<Answer, LineError> {
+        self.resume();
+        self.keyed(key, async |tx| {
+            if tx.conversation(conversation).await?.is_none() {
+                return Ok(not_found("conversation", conversation.get()));
+            }
+            let input = Input { reason: CompactionReason::Manual, instructions };
+            let task = compaction::start(tx, Starter::Host(conversation), input).await?;
+            Ok(Answer::Value(Json::from(task.get())))
+        })
+        .await
     }
 
     pub(super) async fn patch(&self, key: Option<Key>, conversation: ConversationId, patch: &Json) -> Result<Answer, LineError> {

@@ -36,6 +36,7 @@ impl Key {
                 | HostCall::CreateConversation { .. }
                 | HostCall::Fork { .. }
                 | HostCall::Reset { .. }
+                | HostCall::Compact { .. }
         );
         if !commits {
             return Err(HostFailure::InvalidField {
