@@ -14,6 +14,7 @@ mod park;
 mod reconcile;
 mod recover;
 mod reserve;
+mod rest;
 mod say;
 mod schedule;
 mod stop;
@@ -28,6 +29,7 @@ use picofleet_session::{
     CommitError, InvocationId, InvocationRow, Json, Millis, Publication, ReadError, Session, Standing, Subscription, TaskId, TaskState,
 };
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use crate::inspection::Scheduling;
 use crate::ownership::{Lineage, Plan, Tree};
@@ -38,6 +40,7 @@ use crate::wire::{Answer, HoldId, Next, Refusal, Request, Route, Signal, WorkerI
 pub use definitions::LineReport;
 pub use inspect::inspect_quarantined;
 pub use options::{Invocations, LineOptions, Workers};
+pub use rest::Visit;
 pub use watch::{ConversationWatch, Followed};
 
 /// Takes what a line tells its application: failures that change no outcome.
@@ -58,6 +61,8 @@ struct Inner {
     state: Arc<Mutex<State>>,
     /// A commit landed: whoever waits looks again.
     changed: Arc<Notify>,
+    /// The tasks of holds; they end with the line.
+    holding: Mutex<JoinSet<()>>,
     _subscription: Subscription,
     /// Whoever waits looks again when the session ends.
     _closing: Subscription,
@@ -82,6 +87,8 @@ struct State {
     holds: BTreeMap<HoldId, Arc<hold::Hold>>,
     /// Documents that invocations watch.
     watches: documents::Watches,
+    /// Who uses it.
+    visits: rest::Visits,
 }
 
 /// An invocation that holds a task.
@@ -144,7 +151,17 @@ impl SessionLine {
             let changed = Arc::clone(&changed);
             session.subscribe_close(move || changed.notify_waiters())
         };
-        let line = Self { inner: Arc::new(Inner { session, options, state, changed, _subscription: subscription, _closing: closing }) };
+        let line = Self {
+            inner: Arc::new(Inner {
+                session,
+                options,
+                state,
+                changed,
+                holding: Mutex::default(),
+                _subscription: subscription,
+                _closing: closing,
+            }),
+        };
         if let Err(error) = line.recover().await {
             if let Err(close) = line.session().close().await {
                 tracing::warn!(session = %line.session().id(), error = %close, "a session that could not be opened was not closed either");
@@ -158,6 +175,12 @@ impl SessionLine {
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.inner.session
+    }
+
+    /// Whether two are one line.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Wakes when a commit landed. Take it before looking at what is waited for.
@@ -186,7 +209,7 @@ impl SessionLine {
             Request::Finish { hold, writes } => Box::pin(self.finish(hold, *writes)),
             Request::Watch { watch, by, call } => Box::pin(self.watch_document(watch, by, *call)),
             Request::Release { hold } => {
-                self.release(hold);
+                self.give_up(hold);
                 Box::pin(std::future::ready(Ok(Answer::Done)))
             }
         };

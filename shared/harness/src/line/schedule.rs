@@ -50,6 +50,7 @@ impl SessionLine {
     /// [`LineError`]; the session is closed all the same.
     pub async fn close(&self) -> Result<(), LineError> {
         self.begin_close();
+        self.end_holds().await;
         let given = self.give_back().await;
         if let Err(error) = self.session().close().await {
             tracing::warn!(session = %self.session().id(), error = %error, "a session was not closed in order");
