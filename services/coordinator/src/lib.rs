@@ -320,6 +320,10 @@ fn unavailable(session: SessionId, error: &ServeError) -> CallError {
     if error.quarantined() {
         return CallError::Quarantined(session);
     }
+    // Nobody else is there to open it.
+    if matches!(error, ServeError::Stopping) {
+        return CallError::Closed(session);
+    }
     let mut why = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
