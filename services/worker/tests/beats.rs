@@ -1,6 +1,6 @@
 //! A worker whose beats hang stops its tools, and lets what they have come to be said.
 
-#![allow(clippy::unwrap_used, reason = "a test panics where it can not go on")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test panics where it can not go on")]
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -130,7 +130,7 @@ async fn tools_stop_before_their_lease_ends_also_where_a_beat_hangs() {
     call(&transport, session, HostCall::Submit { conversation: ROOT_CONVERSATION_ID, draft: SubmissionDraft::input("go") }).await;
     begins.wait_for(|begun| *begun).await.unwrap();
     transport.hangs.store(true, Ordering::SeqCst);
-    let stopped = stops.wait_for(Option::is_some).await.unwrap().unwrap();
+    let stopped = tokio::time::timeout(2 * LEASE, stops.wait_for(Option::is_some)).await.expect("it is told to stop").unwrap().unwrap();
     let answered = transport.answered.borrow().unwrap();
     let silence = stopped.duration_since(answered);
     assert!(STOP <= silence && silence < LEASE, "{silence:?}");
