@@ -15,6 +15,7 @@ mod reconcile;
 mod recover;
 mod reserve;
 mod rest;
+mod row;
 mod say;
 mod schedule;
 mod stop;
@@ -193,7 +194,13 @@ impl SessionLine {
     pub async fn handle(&self, request: Request) -> Answer {
         // Boxed one by one: their sum would be a large future, and more than the compiler can show to be `Send`.
         let answer: BoxFuture<'_, Result<Answer, LineError>> = match request {
-            Request::Reserve { task, invocation, worker, definition } => Box::pin(self.reserve(task, invocation, worker, definition)),
+            Request::Reserve { task, invocation, worker, definition } => Box::pin(async move {
+                let answer = self.reserve(task, invocation, worker, definition).await?;
+                if matches!(&answer, Answer::Reserved(reservation) if reservation.mode == Mode::Abort) {
+                    self.keep_mode(task, invocation).await?;
+                }
+                Ok(answer)
+            }),
             Request::Say { task, invocation, number, said } => Box::pin(self.say(task, invocation, number, said)),
             Request::Progress { task, invocation, number, whole, decision } => {
                 Box::pin(self.progress(task, invocation, (number, whole), decision))
@@ -372,7 +379,7 @@ impl State {
         else {
             return;
         };
-        let answer: Option<Answer> = row.answer.as_ref().and_then(|answer| answer.to().ok());
+        let (answer, _) = row::kept(row);
         if let Some(Answer::Said { next: Some(Next::Continue(record)), .. }) = &answer {
             held.began_at = crate::task::checkpoint(record).cloned().unwrap_or(Json::null());
         }

@@ -1,5 +1,6 @@
 //! A session that nobody uses is given up, and one that is given up keeps its invocations.
 
+use picofleet_harness::step::Mode;
 use picofleet_harness::wire::{Answer, Begin, HoldId, HostCall, Next, Refusal, Request, Said};
 use picofleet_session::{ROOT_CONVERSATION_ID, Standing};
 
@@ -68,6 +69,56 @@ async fn a_release_leaves_invocations_alone_and_frees_the_line() {
         assert_eq!((bench.status(task).await.as_str(), bench.status(other).await.as_str()), ("running", "running"));
         let Answer::Said { next: Some(Next::Continue(record)), .. } = run.say(&bench, said()).await else { panic!("it does not go on") };
         assert_eq!(record.restarts, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_abort_handler_goes_on_as_one_over_a_takeover() {
+    both(async |store| {
+        let all = [scripted("k")];
+        let bench = Bench::running(store, &all).await;
+        let [fresh, midway, memo] = [bench.task("k").await, bench.task("k").await, bench.task("k").await];
+        let mut runs = Vec::new();
+        for task in [fresh, midway, memo] {
+            bench.abort(task).await;
+            let run = bench.reserve(task).await;
+            assert_eq!(run.mode, Mode::Abort);
+            runs.push(run);
+        }
+        runs[1].commit(&bench, r#"{"to":{"phase":"b"}}"#).await;
+        let said = Said::Memo { name: "m".into(), candidate: 7.into() };
+        assert!(matches!(runs[2].say(&bench, said).await, Answer::Said { .. }));
+        // Twice, so that what a takeover found is there for the next one.
+        let bench = bench.taken_over(&all).await.taken_over(&all).await;
+        assert_eq!(bench.line.cancellations(), [], "it is not told to stop as a run would be");
+        for mut run in runs {
+            assert_eq!(run.decide(&bench, r#"{"end":{"status":"aborted"}}"#).await, Next::Stop);
+            let record = bench.record(run.task).await;
+            assert_eq!((bench.status(run.task).await.as_str(), record.restarts), ("terminal aborted", 0));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_run_that_was_marked_stays_a_run_over_a_takeover() {
+    both(async |store| {
+        let all = [scripted("k")];
+        let bench = Bench::running(store, &all).await;
+        let task = bench.task("k").await;
+        let mut run = bench.reserve(task).await;
+        run.commit(&bench, r#"{"to":{"phase":"b"}}"#).await;
+        let mark = async |tx: &picofleet_session::Tx| {
+            let record = tx.task(task).await?.unwrap();
+            tx.put_task(picofleet_session::TaskRecord { abort_requested: true, ..record }).await?;
+            Ok::<_, picofleet_session::CommitError>(())
+        };
+        bench.line.session().commit(mark).await.unwrap();
+        let bench = bench.taken_over(&all).await;
+        assert_eq!(run.last(&bench, r#"{"to":1}"#).await, Answer::Refused(Refusal::Gone));
+        assert!(matches!(run.say(&bench, Said::PhaseEnd(None)).await, Answer::Said { next: Some(Next::Stop), .. }));
+        bench.run_abort(task).await;
     })
     .await;
 }
