@@ -119,6 +119,7 @@ pub(crate) async fn tick(inner: Weak<Inner>, stop: CancellationToken) {
         }
         let Some(inner) = inner.upgrade() else { return };
         let lines = inner.sessions.lock().await.clone();
+        inner.known.prune(|session| lines.contains_key(session));
         let joins = |invoked: &Invoked| lines.get(&invoked.session).is_some_and(|line| line.joins(invoked.task, invoked.invocation));
         let expired = {
             let mut leases = inner.leases.leases();

@@ -14,6 +14,8 @@ mod park;
 mod reconcile;
 mod recover;
 mod reserve;
+mod rest;
+mod row;
 mod say;
 mod schedule;
 mod stop;
@@ -28,6 +30,7 @@ use picofleet_session::{
     CommitError, InvocationId, InvocationRow, Json, Millis, Publication, ReadError, Session, Standing, Subscription, TaskId, TaskState,
 };
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use crate::inspection::Scheduling;
 use crate::ownership::{Lineage, Plan, Tree};
@@ -38,6 +41,7 @@ use crate::wire::{Answer, HoldId, Next, Refusal, Request, Route, Signal, WorkerI
 pub use definitions::LineReport;
 pub use inspect::inspect_quarantined;
 pub use options::{Invocations, LineOptions, Workers};
+pub use rest::Visit;
 pub use watch::{ConversationWatch, Followed};
 
 /// Takes what a line tells its application: failures that change no outcome.
@@ -58,6 +62,8 @@ struct Inner {
     state: Arc<Mutex<State>>,
     /// A commit landed: whoever waits looks again.
     changed: Arc<Notify>,
+    /// The tasks of holds; they end with the line.
+    holding: Mutex<JoinSet<()>>,
     _subscription: Subscription,
     /// Whoever waits looks again when the session ends.
     _closing: Subscription,
@@ -84,6 +90,8 @@ struct State {
     holds: BTreeMap<HoldId, Arc<hold::Hold>>,
     /// Documents that invocations watch.
     watches: documents::Watches,
+    /// Who uses it.
+    visits: rest::Visits,
 }
 
 /// An invocation that holds a task.
@@ -146,7 +154,17 @@ impl SessionLine {
             let changed = Arc::clone(&changed);
             session.subscribe_close(move || changed.notify_waiters())
         };
-        let line = Self { inner: Arc::new(Inner { session, options, state, changed, _subscription: subscription, _closing: closing }) };
+        let line = Self {
+            inner: Arc::new(Inner {
+                session,
+                options,
+                state,
+                changed,
+                holding: Mutex::default(),
+                _subscription: subscription,
+                _closing: closing,
+            }),
+        };
         if let Err(error) = line.recover().await {
             if let Err(close) = line.session().close().await {
                 tracing::warn!(session = %line.session().id(), error = %close, "a session that could not be opened was not closed either");
@@ -162,6 +180,12 @@ impl SessionLine {
         &self.inner.session
     }
 
+    /// Whether two are one line.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Wakes when a commit landed. Take it before looking at what is waited for.
     #[must_use]
     pub fn changed(&self) -> Arc<Notify> {
@@ -172,7 +196,13 @@ impl SessionLine {
     pub async fn handle(&self, request: Request) -> Answer {
         // Boxed one by one: their sum would be a large future, and more than the compiler can show to be `Send`.
         let answer: BoxFuture<'_, Result<Answer, LineError>> = match request {
-            Request::Reserve { task, invocation, worker, definition } => Box::pin(self.reserve(task, invocation, worker, definition)),
+            Request::Reserve { task, invocation, worker, definition } => Box::pin(async move {
+                let answer = self.reserve(task, invocation, worker, definition).await?;
+                if matches!(&answer, Answer::Reserved(reservation) if reservation.mode == Mode::Abort) {
+                    self.keep_mode(task, invocation).await?;
+                }
+                Ok(answer)
+            }),
             Request::Say { task, invocation, number, said } => Box::pin(self.say(task, invocation, number, said)),
             Request::Progress { task, invocation, number, whole, decision } => {
                 Box::pin(self.progress(task, invocation, (number, whole), decision))
@@ -188,7 +218,7 @@ impl SessionLine {
             Request::Finish { hold, writes } => Box::pin(self.finish(hold, *writes)),
             Request::Watch { watch, by, call } => Box::pin(self.watch_document(watch, by, *call)),
             Request::Release { hold } => {
-                self.release(hold);
+                self.give_up(hold);
                 Box::pin(std::future::ready(Ok(Answer::Done)))
             }
         };
@@ -353,7 +383,7 @@ impl State {
         else {
             return;
         };
-        let answer: Option<Answer> = row.answer.as_ref().and_then(|answer| answer.to().ok());
+        let (answer, _) = row::kept(row);
         if let Some(Answer::Said { next: Some(Next::Continue(record)), .. }) = &answer {
             held.began_at = crate::task::checkpoint(record).cloned().unwrap_or(Json::null());
         }

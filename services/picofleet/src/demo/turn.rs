@@ -24,6 +24,7 @@ use picofleet_session::{Clock, EntryRecord, Json, ROOT_CONVERSATION_ID, SessionI
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 
 use super::say;
 use crate::Engine;
@@ -45,10 +46,6 @@ when = { user = "short" }
 blocks = [{ type = "text", chunks = ["Measured; ", "whether it launched I can't tell."] }]
 "#;
 
-/// How long a tool takes in the process that is killed, and in the one that finishes.
-const SLOW: Duration = Duration::from_secs(600);
-const QUICK: Duration = Duration::from_millis(500);
-
 /// How long the whole may take before the demo says that something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -60,11 +57,11 @@ impl Models for OneModel {
     }
 }
 
-/// A tool that writes down that it was executed, then takes its time.
+/// A tool that writes down that it was executed, then waits until it may end.
 struct Logged {
     spec: ToolSpec,
     log: PathBuf,
-    takes: Duration,
+    ends: CancellationToken,
 }
 
 impl Tool for Logged {
@@ -79,7 +76,7 @@ impl Tool for Logged {
             api.output(format!("{name} has begun\n").as_bytes())?;
             tokio::select! {
                 () = api.cancelled().cancelled() => Err(ToolError::new("stopped")),
-                () = tokio::time::sleep(self.takes) => Ok(ToolResult::text(format!("{name} is done"))),
+                () = self.ends.cancelled() => Ok(ToolResult::text(format!("{name} is done"))),
             }
         })
     }
@@ -91,12 +88,13 @@ fn log(path: &Path, line: &str) -> std::io::Result<()> {
     file.write_all(format!("{line}\n").as_bytes())
 }
 
-fn services(log: &Path, takes: Duration) -> anyhow::Result<Services> {
+/// What works in the demo; its tools end once `ends` fires.
+fn services(log: &Path, ends: &CancellationToken) -> anyhow::Result<Services> {
     let registry = Registry::new();
     for (name, replay) in [("measure", Replay::Safe), ("launch", Replay::Unsafe)] {
         let mut spec = ToolSpec::new(name, "a tool of the demo", Json::object([("type", "object")]));
         spec.replay = replay;
-        registry.tool(Logged { spec, log: log.to_owned(), takes }).context("register the tools of the demo")?;
+        registry.tool(Logged { spec, log: log.to_owned(), ends: ends.clone() }).context("register the tools of the demo")?;
     }
     let model = Json::parse(
         br#"{"id":"demo","name":"demo","api":"scripted","provider":"scripted","baseUrl":"","reasoning":false,"input":["text"],
@@ -113,9 +111,9 @@ fn open(path: &Path) -> anyhow::Result<Arc<dyn Store>> {
 
 /// The process that is killed: submits the first input and works on it until it dies.
 pub(crate) async fn worker(path: &Path, session: SessionId, log: &Path) -> anyhow::Result<()> {
-    let engine = Engine::start(open(path)?, services(log, SLOW)?);
+    let engine = Engine::start(open(path)?, services(log, &CancellationToken::new())?);
     submit(&engine, session, "measure and launch, please", WhenBusy::FollowUp, "first").await?;
-    tokio::time::sleep(SLOW).await;
+    tokio::time::sleep(2 * PATIENCE).await;
     bail!("nobody killed this process")
 }
 
@@ -132,11 +130,14 @@ pub(super) async fn show(folder: &Path) -> anyhow::Result<()> {
     kill_inside_tools(&path, session, &log).await?;
     say("   a new process opens the file, hears a steer and a follow-up while it recovers, and finishes:\n")?;
     let store = open(&path)?;
-    let engine = Engine::start(Arc::clone(&store), services(&log, QUICK)?);
+    let heard = CancellationToken::new();
+    let engine = Engine::start(Arc::clone(&store), services(&log, &heard)?);
     let steer = submit(&engine, session, "keep it short", WhenBusy::Steer, "steer").await?;
     let follow_up = submit(&engine, session, "thanks", WhenBusy::FollowUp, "follow-up").await?;
     // The first one was the killed process's; its key finds it.
     let first = submit(&engine, session, "measure and launch, please", WhenBusy::FollowUp, "first").await?;
+    // All is said: the tools of the recovered run may end.
+    heard.cancel();
     for submission in [&first, &steer, &follow_up] {
         let wait = HostCall::WaitSubmission { submission: submission.id, timeout_ms: 50_000 };
         let settled: SubmissionRecord =
@@ -159,7 +160,7 @@ pub(super) async fn show(folder: &Path) -> anyhow::Result<()> {
 async fn create(path: &Path) -> anyhow::Result<SessionId> {
     let store = open(path)?;
     let session = store.create(SessionCreate::new(Clock::system().now())).await?.session.id;
-    let engine = Engine::start(Arc::clone(&store), services(path, QUICK)?);
+    let engine = Engine::start(Arc::clone(&store), services(path, &CancellationToken::new())?);
     let _: Json = engine.host(session, HostCall::Root).await?;
     let config = ConversationConfig {
         model: Some(ModelRef { provider: "scripted".into(), model_id: "demo".into() }),

@@ -107,6 +107,10 @@ impl Caller {
                 }
                 Ok(answer) => return Sent::Answer(answer),
                 Err(CallError::Quarantined(_)) => return Sent::Quarantined,
+                Err(error @ CallError::Closed(_)) => {
+                    let why = error.to_string();
+                    return if unknown { Sent::Unknown(why) } else { Sent::Unavailable(why) };
+                }
                 Err(CallError::Encoding { why, .. }) => return Sent::Answer(Answer::Failed(HostFailure::Invalid(why))),
                 Err(error @ (CallError::Unavailable { .. } | CallError::Beat { .. })) => error.to_string(),
                 Err(error @ CallError::NoAnswer(_)) => {

@@ -9,7 +9,7 @@ use picofleet_session::{CommitError, Json, TaskError, TaskId, TaskOutcome, TaskR
 use super::aside::ends_session;
 use super::definitions::{Fit, LineReport};
 use super::outcome::finish;
-use super::schedule::ended;
+use super::row::ended;
 use super::{LineError, RESTART_LIMIT, SessionLine};
 use crate::guard::Guard;
 use crate::inspection::Scheduling;

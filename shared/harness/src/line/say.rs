@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::aside::ends_session;
 use super::park::sleep_rejection;
+use super::row::stored;
 use super::{Held, LineError, SessionLine, chain};
 use crate::guard::Guard;
 use crate::inspection::Scheduling;
@@ -77,7 +78,7 @@ impl SessionLine {
                     Outcome::Answer(answer) => answer,
                     Outcome::Refused(refusal) => return Err(Rollback::Refused(refusal)),
                 };
-                let stored = Some(stored(&answer)?);
+                let stored = Some(stored(&answer, held.mode)?);
                 tx.put_invocation(InvocationRow { task_id: task, invocation, number, digest: Some(digest.clone()), answer: stored });
                 Ok::<_, Rollback>(answer)
             })
@@ -370,12 +371,6 @@ async fn apply(task: &dyn LineTask, tx: &Tx, record: &TaskRecord, decision: Json
     let applied = AssertUnwindSafe(task.apply(tx, record, decision)).catch_unwind().await;
     let why = || format!("applying a decision of {} panicked", record.kind);
     applied.unwrap_or_else(|_| Err(CommitError::Invalid(Violation::Decision { why: why() })))
-}
-
-/// An answer as it is stored, to be given again. It carries a record, so that it may nest deeper than a value.
-pub(super) fn stored(answer: &Answer) -> Result<Json, CommitError> {
-    let unstored = |error| CommitError::Invalid(Violation::Decision { why: format!("the answer can't be stored: {error}") });
-    Json::from_serde_envelope(answer).map_err(unstored)
 }
 
 /// The digest of a saying: a repetition has the same.

@@ -8,6 +8,7 @@ mod blocked;
 mod inspect;
 mod refused;
 mod restarts;
+mod resting;
 mod schedule;
 mod structure;
 mod support;
