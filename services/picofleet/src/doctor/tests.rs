@@ -24,7 +24,7 @@ const LINES: &str = r#"
 {"type":"document","id":4,"kind":"pi.inbox","scope":{"kind":"conversation","conversationId":1},"history":"latest","fork":"initial","createdAt":2}
 {"type":"document","id":5,"kind":"pi.usage","scope":{"kind":"conversation","conversationId":1},"history":"latest","fork":"initial","createdAt":2}
 {"type":"content","documentId":2,"seq":2,"version":1,"base":{"n":1}}
-{"type":"content","documentId":2,"seq":3,"version":1,"ops":[["set",["n"],2]]}
+{"type":"content","documentId":2,"seq":3,"version":1,"ops":[["s",["n"],2]]}
 {"type":"content","documentId":3,"seq":9,"version":1,"base":{"run":{"taskId":8,"inputs":[7]}}}
 {"type":"content","documentId":4,"seq":2,"version":1,"base":{"items":[{"mode":"followUp","id":13,"content":"more"}]}}
 {"type":"content","documentId":5,"seq":9,"version":1,"base":{"models":{"p/m":{"input":3,"output":4,"cacheRead":0,"cacheWrite":0,"totalTokens":7,"cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0,"total":0}}},"tools":{}}}
@@ -85,7 +85,7 @@ fn each_rule_is_seen_to_be_broken() {
             r#""models":{"p/m":{"input":3,"output":4,"cacheRead":0,"cacheWrite":0,"totalTokens":7"#,
             r#""models":{"p/m":{"input":3,"output":4,"cacheRead":0,"cacheWrite":0,"totalTokens":8"#,
         ),
-        ("D4", r#"[["set",["n"],2]]"#, r#"[["set",["n","m"],2]]"#),
+        ("D4", r#"[["s",["n"],2]]"#, r#"[["s",["n","m"],2]]"#),
         ("D4", r#""seq":3,"version":1,"ops""#, r#""seq":3,"version":2,"ops""#),
         ("D4", r#""seq":3,"version":1,"ops""#, r#""seq":2,"version":1,"ops""#),
         ("content", "{\"type\":\"content\",\"documentId\":2,\"seq\":2,\"version\":1,\"base\":{\"n\":1}}\n", ""),
