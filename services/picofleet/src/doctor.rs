@@ -9,6 +9,8 @@ mod explain;
 mod model;
 mod references;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 use anyhow::{anyhow, bail};
 use clap::Args;

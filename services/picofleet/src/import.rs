@@ -60,7 +60,8 @@ pub(crate) async fn import(args: ImportArgs, config: &Config) -> anyhow::Result<
         }
     };
     store.close().await?;
-    let lines = count.load(std::sync::atomic::Ordering::Relaxed);
+    // As an export says it: without the last one.
+    let lines = count.load(std::sync::atomic::Ordering::Relaxed).saturating_sub(1);
     match args.output {
         Format::Json => output::json(&Done { session, lines }),
         Format::Table => {

@@ -8,5 +8,6 @@ mod place;
 mod proxy;
 mod run;
 mod server;
+mod stores;
 mod terminal;
 mod user;

@@ -160,7 +160,8 @@ impl Sidecars {
                     }
                     Ok(confirmed)
                 })?;
-                self.contents.insert(id, contents);
+                // A look may have two files of one sidecar: the one before a reclamation and the one after it.
+                self.contents.entry(id).or_default().extend(contents);
                 tail
             }
             Sidecar::Task(id) => {
@@ -174,7 +175,7 @@ impl Sidecars {
                     }
                     Ok(confirmed)
                 })?;
-                self.tasks.insert(id, records);
+                self.tasks.entry(id).or_default().extend(records);
                 tail
             }
         };

@@ -161,7 +161,12 @@ fn store_file(root: &Path, options: JsonlOptions, files: &mut dyn Files) -> Resu
     let bytes = match std::fs::read(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let others = root.read_dir().map_err(failed)?.filter_map(Result::ok).any(|entry| entry.file_name() != "store-lock");
+            // A kill may have left the file before it got its name.
+            let others = root
+                .read_dir()
+                .map_err(failed)?
+                .filter_map(Result::ok)
+                .any(|entry| entry.file_name() != "store-lock" && entry.file_name() != "store.tmp");
             if others {
                 return Err(OpenError::OtherFiles(root.to_owned()).at(root));
             }
