@@ -23,7 +23,7 @@ use picofleet_fleet::LineServer;
 use picofleet_harness::line::{ConversationWatch, Invocations, LineError, LineOptions, SessionLine, Workers};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
-use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, HostCall, Invoked, Request, Signal, WorkerId};
+use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, HostCall, Invoked, Point, Request, Signal, WorkerId};
 use picofleet_session::storage::{StorageError, Store, Tenant};
 use picofleet_session::{Clock, ConversationId, OpenError, Session, SessionId, SessionOptions, Standing};
 use tokio::sync::{Mutex, mpsc};
@@ -304,6 +304,8 @@ impl Coordinator {
             line.invocations = Invocations::Live;
         }
         let tenant = self.inner.store.session(id).await?.map(|record| record.tenant).unwrap_or_default();
+        let head = self.inner.store.reader(id).await?.head().await?;
+        line.before = Some(Point(head.seq, head.token));
         let options = line.session(SessionOptions { clock, ..SessionOptions::default() });
         let session = Session::open(&*self.inner.store, id, options).await?;
         let line = SessionLine::open(session, self.tasks(), line).await?;
@@ -367,7 +369,7 @@ fn finishes(request: &Request) -> bool {
         | Request::Ended { .. }
         | Request::Finish { .. }
         | Request::Release { .. } => true,
-        Request::Read(_) | Request::Begin { .. } | Request::Ask { .. } | Request::Watch { .. } => false,
+        Request::Read(_) | Request::Begin { .. } | Request::Ask { .. } | Request::Watch { .. } | Request::Follow(_) => false,
         Request::Host(call) => !matches!(
             **call,
             HostCall::WaitSubmission { .. }

@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod effects;
+pub mod events;
 pub mod frame;
 pub mod generation;
 pub mod guard;
@@ -29,4 +30,5 @@ pub mod tool;
 pub mod tools;
 pub mod transport;
 pub mod usage;
+pub mod view;
 pub mod wire;

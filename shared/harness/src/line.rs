@@ -4,6 +4,7 @@
 mod beat;
 mod definitions;
 mod documents;
+mod follow;
 mod hold;
 mod host;
 mod inspect;
@@ -79,6 +80,8 @@ struct State {
     holds: BTreeMap<HoldId, Arc<hold::Hold>>,
     /// Documents that invocations watch.
     watches: documents::Watches,
+    /// Conversations that somebody follows.
+    follows: follow::Follows,
 }
 
 /// An invocation that holds a task.
@@ -128,7 +131,8 @@ impl SessionLine {
     /// # Errors
     /// [`LineError`] where the session can't be read or the recovery not be stored; the session is closed then.
     pub async fn open(session: Session, tasks: LineTasks, options: LineOptions) -> Result<Self, LineError> {
-        let state = Arc::new(Mutex::new(State { tasks: Arc::new(tasks), ..State::default() }));
+        let follows = follow::Follows::new(&session.store().opened(), options.before);
+        let state = Arc::new(Mutex::new(State { tasks: Arc::new(tasks), follows, ..State::default() }));
         let changed = Arc::new(Notify::new());
         let subscription = {
             let (state, changed) = (Arc::clone(&state), Arc::clone(&changed));
@@ -182,6 +186,7 @@ impl SessionLine {
             Request::Ask { hold, read } => Box::pin(async move { Ok(self.ask(hold, read).await) }),
             Request::Finish { hold, writes } => Box::pin(self.finish(hold, *writes)),
             Request::Watch { watch, by, call } => Box::pin(self.watch_document(watch, by, *call)),
+            Request::Follow(follow) => Box::pin(self.follow(follow)),
             Request::Release { hold } => {
                 self.release(hold);
                 Box::pin(std::future::ready(Ok(Answer::Done)))
@@ -305,6 +310,7 @@ impl State {
     /// Follows a commit. Runs on the line.
     fn observe(&mut self, publication: &Publication) {
         self.watches.observe(publication);
+        self.follows.observe(publication, &self.tree.live);
         for conversation in &publication.conversations {
             self.tree.conversation_owners.insert(conversation.id, conversation.owner.map(|owner| owner.task_id));
         }
