@@ -46,7 +46,12 @@ pub(crate) fn about(session: SessionId, request: &Request) -> About {
             None => About::Nothing,
         },
         Request::Watch { by: (task, invocation), .. } => About::Names(Invoked { session, task: *task, invocation: *invocation }),
-        Request::Read(_) | Request::Host(_) | Request::Ask { .. } | Request::Finish { .. } | Request::Release { .. } => About::Nothing,
+        Request::Read(_)
+        | Request::Host(_)
+        | Request::Ask { .. }
+        | Request::Finish { .. }
+        | Request::Release { .. }
+        | Request::Follow(_) => About::Nothing,
     }
 }
 

@@ -256,7 +256,7 @@ fn finishes(request: &Request) -> bool {
         | Request::Ended { .. }
         | Request::Finish { .. }
         | Request::Release { .. } => true,
-        Request::Read(_) | Request::Begin { .. } | Request::Ask { .. } | Request::Watch { .. } => false,
+        Request::Read(_) | Request::Begin { .. } | Request::Ask { .. } | Request::Watch { .. } | Request::Follow(_) => false,
         Request::Host(call) => !matches!(
             **call,
             HostCall::WaitSubmission { .. }

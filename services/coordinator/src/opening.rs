@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use picofleet_harness::line::{Invocations, SessionLine, Visit, Workers};
 use picofleet_harness::task::LineTasks;
-use picofleet_harness::wire::Invoked;
+use picofleet_harness::wire::{Invoked, Point};
 use picofleet_session::storage::Tenant;
 use picofleet_session::{Session, SessionId, SessionOptions, Standing};
 use tokio::sync::Mutex;
@@ -101,6 +101,8 @@ impl Coordinator {
             line.invocations = Invocations::Live;
         }
         let tenant = self.inner.store.session(id).await?.map(|record| record.tenant).unwrap_or_default();
+        let head = self.inner.store.reader(id).await?.head().await?;
+        line.before = Some(Point(head.seq, head.token));
         let options = line.session(SessionOptions { clock, ..SessionOptions::default() });
         let session = Session::open(&*self.inner.store, id, options).await?;
         let line = SessionLine::open(session, self.tasks(), line).await?;

@@ -5,6 +5,7 @@ mod aside;
 mod beat;
 mod definitions;
 mod documents;
+mod follow;
 mod hold;
 mod host;
 mod inspect;
@@ -92,6 +93,8 @@ struct State {
     watches: documents::Watches,
     /// Who uses it.
     visits: rest::Visits,
+    /// Conversations that somebody follows.
+    follows: follow::Follows,
 }
 
 /// An invocation that holds a task.
@@ -141,7 +144,8 @@ impl SessionLine {
     /// # Errors
     /// [`LineError`] where the session can't be read or the recovery not be stored; the session is closed then.
     pub async fn open(session: Session, tasks: LineTasks, options: LineOptions) -> Result<Self, LineError> {
-        let state = Arc::new(Mutex::new(State { tasks: Arc::new(tasks), ..State::default() }));
+        let follows = follow::Follows::new(&session.store().opened(), options.before);
+        let state = Arc::new(Mutex::new(State { tasks: Arc::new(tasks), follows, ..State::default() }));
         let changed = Arc::new(Notify::new());
         let subscription = {
             let (state, changed) = (Arc::clone(&state), Arc::clone(&changed));
@@ -217,6 +221,7 @@ impl SessionLine {
             Request::Ask { hold, read } => Box::pin(async move { Ok(self.ask(hold, read).await) }),
             Request::Finish { hold, writes } => Box::pin(self.finish(hold, *writes)),
             Request::Watch { watch, by, call } => Box::pin(self.watch_document(watch, by, *call)),
+            Request::Follow(follow) => Box::pin(self.follow(follow)),
             Request::Release { hold } => {
                 self.give_up(hold);
                 Box::pin(std::future::ready(Ok(Answer::Done)))
@@ -340,6 +345,7 @@ impl State {
     /// Follows a commit. Runs on the line.
     fn observe(&mut self, publication: &Publication) {
         self.watches.observe(publication);
+        self.follows.observe(publication, &self.tree.live);
         for conversation in &publication.conversations {
             self.tree.conversation_owners.insert(conversation.id, conversation.owner.map(|owner| owner.task_id));
         }

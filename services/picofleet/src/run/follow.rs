@@ -71,7 +71,7 @@ async fn begin<'a>(engine: &'a Engine, session: SessionId, run: &Run<'_>) -> any
     let printer = Printer::new(watch.documents());
     configure(engine, session, run).await?;
     let wanted = submit(engine, session, run.args.prompt.as_deref()).await?;
-    Ok((Follow { engine, session, watch, wanted, aborted: false }, printer))
+    Ok((Follow { engine, session, watch, wanted, aborted: false, missed: false }, printer))
 }
 
 /// Says the prompt, if there is one.
@@ -90,11 +90,18 @@ struct Follow<'a> {
     wanted: Option<SubmissionId>,
     /// A task of the conversation is marked to be aborted: that survives this process.
     aborted: bool,
+    /// Frames are missing: the submission may have been settled in one of them, and no other would say so.
+    missed: bool,
 }
 
 impl Follow<'_> {
-    /// Shows what comes next; gives the submission when it is settled.
+    /// Shows what comes next; gives the submission when it is settled. Cancel-safe: what is to be done about a gap is noted before it is done.
     async fn next(&mut self, printer: &mut Printer) -> anyhow::Result<Option<Arc<SubmissionRecord>>> {
+        if self.missed {
+            let now = self.look().await?;
+            self.missed = false;
+            return Ok(now.filter(|record| record.settled()));
+        }
         let seen = match self.watch.next().await {
             Followed::Frame(frame) => {
                 printer.frame(&frame, self.watch.documents())?;
@@ -102,9 +109,8 @@ impl Follow<'_> {
                 frame.submissions.into_iter().find(|record| Some(record.id) == self.wanted)
             }
             Followed::Gap => {
-                self.watch = self.engine.watch(self.session, ROOT_CONVERSATION_ID).await?;
-                // It may have been settled in a frame that is missing, and no other would say so.
-                self.look().await?
+                self.missed = true;
+                None
             }
             Followed::End => bail!("the session ended"),
         };
