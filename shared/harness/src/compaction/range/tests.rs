@@ -194,7 +194,7 @@ proptest! {
         let sums = |from: usize| view.contributions[from..].iter().flatten().map(estimate_message_tokens).sum::<u64>();
         let reached = (begin..count).rev().find(|from| sums(*from) >= keep.unsigned_abs());
         let expected = reached.and_then(|reached| {
-            let cut = candidates.iter().find(|index| **index >= reached).or(candidates.last())?;
+            let cut = candidates.iter().find(|index| **index >= reached).or_else(|| candidates.last())?;
             view.contributions[begin..*cut].iter().any(|messages| !messages.is_empty()).then_some(*cut)
         });
         prop_assert_eq!(Cut::select(&view, keep).map(|cut| cut.index), expected);
