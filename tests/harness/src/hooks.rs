@@ -1,6 +1,8 @@
 //! Hooks that are closures.
 
-use picofleet_harness::hooks::{BeforeTool, GenerationHooks, HookApi, HookError, HookResult, Observed, ToolHooks};
+use picofleet_harness::hooks::{
+    BeforeTool, CompactionChoice, CompactionHooks, CompactionRequest, GenerationHooks, HookApi, HookError, HookResult, Observed, ToolHooks,
+};
 use picofleet_harness::tools::ToolResult;
 use picofleet_session::EntryId;
 use picofleet_session::message::{AssistantMessage, ToolCall, UserInput};
@@ -55,5 +57,21 @@ impl ToolHooks for AskedTool {
 
     fn after_tool<'a>(&'a self, _: &'a ToolCall, result: &'a ToolResult, _: &'a HookApi) -> HookResult<'a, ToolResult> {
         Box::pin(async move { self.after.as_ref().map_or(Ok(None), |ask| ask(result)) })
+    }
+}
+
+/// What a compaction asks.
+pub struct AskedCompaction(Ask<CompactionRequest, CompactionChoice>);
+
+impl AskedCompaction {
+    /// A question behind the selection of a range.
+    pub fn new(ask: impl Fn(&CompactionRequest) -> Result<Option<CompactionChoice>, HookError> + Send + Sync + 'static) -> Self {
+        Self(Box::new(ask))
+    }
+}
+
+impl CompactionHooks for AskedCompaction {
+    fn before_compact<'a>(&'a self, compaction: &'a CompactionRequest, _: &'a HookApi) -> HookResult<'a, CompactionChoice> {
+        Box::pin(async move { (self.0)(compaction) })
     }
 }

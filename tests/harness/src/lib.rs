@@ -19,7 +19,7 @@ mod tools;
 
 pub use disk::{Disk, HeldBatch, task_write};
 pub use faults::Faults;
-pub use hooks::{AskedGeneration, AskedTool};
+pub use hooks::{AskedCompaction, AskedGeneration, AskedTool};
 pub use kit::{Backing, Kit, Wire};
 pub use looks::{last_code, text};
 pub use owner::{ABORTED, Act, At, Owner, failed, status};

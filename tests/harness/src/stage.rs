@@ -10,7 +10,9 @@ use picofleet_harness::config::ModelRef;
 use picofleet_harness::effects::Models;
 use picofleet_models::model::Model;
 use picofleet_models::provider::{CancelDeferredError, Context, Provider, StreamEvent, StreamOptions, empty_answer};
-use picofleet_session::message::{AssistantBlock, AssistantMessage, DeferredHandle, Message, StopReason, TextContent, ToolCall, Usage};
+use picofleet_session::message::{
+    AssistantBlock, AssistantMessage, DeferredHandle, Message, StopReason, TextContent, ThinkingContent, ToolCall, Usage,
+};
 use picofleet_session::{Clock, Json};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +33,10 @@ pub struct Reply {
     begun: Usage,
     /// What it spent, where it is not the usual.
     usage: Option<Usage>,
+    /// What it thought before.
+    thinking: String,
+    /// It stopped at its output limit.
+    cut: bool,
 }
 
 impl Reply {
@@ -82,6 +88,20 @@ impl Reply {
         self
     }
 
+    /// It thought this before.
+    #[must_use]
+    pub fn thinking(mut self, text: &str) -> Self {
+        text.clone_into(&mut self.thinking);
+        self
+    }
+
+    /// It stopped at its output limit.
+    #[must_use]
+    pub fn cut(mut self) -> Self {
+        self.cut = true;
+        self
+    }
+
     /// Its price is no JSON number.
     #[must_use]
     pub fn broken(mut self) -> Self {
@@ -119,6 +139,7 @@ struct State {
     cancelled: Vec<String>,
     refuse_cancel: bool,
     gone: bool,
+    model: Option<Model>,
 }
 
 impl Stage {
@@ -165,7 +186,12 @@ impl Stage {
         self.state().gone = true;
     }
 
-    /// The model that it plays.
+    /// The model is another one from now on.
+    pub fn change_model(&self, change: impl FnOnce(&mut Model)) {
+        change(self.state().model.get_or_insert_with(Self::model));
+    }
+
+    /// The model that it plays, where nothing was changed.
     pub fn model() -> Model {
         let text = br#"{"id":"m","name":"m","api":"stage","provider":"p","baseUrl":"","reasoning":true,"input":["text"],
             "cost":{"input":1,"output":1,"cacheRead":0,"cacheWrite":0},"contextWindow":100000,"maxTokens":1000}"#;
@@ -222,6 +248,10 @@ fn whole(reply: &Reply, empty: &AssistantMessage, model: &Model, handle: Option<
         message.stop_reason = StopReason::Deferred;
         return message;
     }
+    if !reply.thinking.is_empty() {
+        let thinking = ThinkingContent { thinking: reply.thinking.clone(), thinking_signature: None, redacted: None };
+        message.content.push(AssistantBlock::Thinking(thinking));
+    }
     if !reply.text.is_empty() {
         message.content.push(AssistantBlock::Text(TextContent::new(reply.text.as_str())));
     }
@@ -237,6 +267,9 @@ fn whole(reply: &Reply, empty: &AssistantMessage, model: &Model, handle: Option<
     }
     message.usage = reply.usage.unwrap_or_else(|| Usage { input: 10, output: 5, total_tokens: 15, ..Usage::default() });
     message.stop_reason = if reply.calls.is_empty() { StopReason::Stop } else { StopReason::ToolUse };
+    if reply.cut {
+        message.stop_reason = StopReason::Length;
+    }
     if let Some(error) = &reply.error {
         message.stop_reason = StopReason::Error;
         message.error_message = Some(error.clone());
@@ -275,6 +308,7 @@ impl Provider for Stage {
 impl Models for Stage {
     fn find(&self, model: &ModelRef) -> Option<(Model, Arc<dyn Provider>)> {
         let known = *model == Self::model_ref() && !self.state().gone;
-        known.then(|| (Self::model(), Arc::new(self.clone()) as Arc<dyn Provider>))
+        let model = || self.state().model.clone().unwrap_or_else(Self::model);
+        known.then(|| (model(), Arc::new(self.clone()) as Arc<dyn Provider>))
     }
 }

@@ -1,9 +1,10 @@
-//! A kill at every storage write of a recorded run with two tools, a steer, a retry, a deferred poll and a subagent: after reopening the run
-//! ends as the uninterrupted one allows. The library of `tests/faultfs` kills the child; its effects are written down before they happen.
+//! A kill at every storage write of a recorded run with two tools, a steer, a retry, a deferred poll and a subagent, beside conversations
+//! that compact after an overflow and in the background and that hand off: after reopening the run ends as the uninterrupted one allows. The library of `tests/faultfs` kills the child; its effects are written down before they happen.
 //!
 //! `PICOFLEET_KILL_RUNS` says how many of the writes are chosen, evenly; all of them with a number above their count. A second test kills
 //! with SIGKILL after times that have nothing to do with writes; `PICOFLEET_KILL_ROUNDS` says how often.
 
+mod compacting;
 mod program;
 
 use std::path::{Path, PathBuf};
@@ -11,8 +12,10 @@ use std::process::{Command, Stdio};
 
 use picofleet_harness::usage::{USAGE, UsageState, add};
 use picofleet_session::message::Message;
-use picofleet_session::storage::{ConversationQuery, EntryQuery, SessionQuery, Store as _, SubmissionQuery};
-use picofleet_session::{DocumentAddress, DocumentScope, EntryRecord, Point, SubmissionStatus};
+use picofleet_session::storage::{ConversationQuery, EntryQuery, SessionQuery, Store as _, SubmissionQuery, TaskQuery};
+use picofleet_session::{
+    DocumentAddress, DocumentScope, EntryRecord, Point, ROOT_CONVERSATION_ID, SubmissionStatus, TaskOutcome, TaskRecord, TaskState,
+};
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
@@ -119,13 +122,23 @@ async fn check(directory: &Path, name: &str) {
     for conversation in conversations {
         let entries = reader.scan_entries(EntryQuery::all(conversation.id), 1_000, None).await.unwrap().items;
         let own: Vec<&EntryRecord> = entries.iter().filter(|entry| entry.conversation_id == conversation.id).collect();
-        let users = own.iter().filter(|entry| entry.kind == "pi.user").count();
-        assert_eq!(users, if conversation.owner.is_some() { 1 } else { 2 }, "{name}: inputs of conversation {}", conversation.id);
+        let users: Vec<String> =
+            own.iter().rev().filter(|entry| entry.kind == "pi.user").map(|entry| picofleet_harness_tests::text(entry)).collect();
+        let inputs = compacting::inputs(&users[0]).unwrap_or(if conversation.owner.is_some() { 1 } else { 2 });
+        assert_eq!(users.len(), inputs, "{name}: inputs of conversation {}", conversation.id);
+        let tasks = TaskQuery { conversation_id: Some(conversation.id), kind: Some("pi.compaction".into()), ..TaskQuery::default() };
+        let tasks = reader.scan_tasks(tasks, 100, None).await.unwrap().items;
+        let summaries = tasks.iter().filter(|task| gave_summary(task)).count();
+        assert_eq!(summaries, tasks.len(), "{name}: compactions of conversation {}: {tasks:?}", conversation.id);
         let address =
             DocumentAddress { kind: USAGE.kind.to_owned(), scope: DocumentScope::Conversation { id: conversation.id }, key: None };
         let document = reader.find_document(address, Point::Current).await.unwrap().unwrap();
         let stored: UsageState = reader.document(document.create.id, Point::Current).await.unwrap().unwrap().value.to().unwrap();
-        assert_eq!(tokens(&stored), tokens(&sum(&own)), "{name}: usage of conversation {}", conversation.id);
+        let mut spent = sum(&own);
+        // The request for a summary has no entry. The answered one of each compaction counts once.
+        let summaries = u64::try_from(summaries).unwrap() * compacting::SUMMARY_TOKENS;
+        spent.models.entry("p/m".to_owned()).or_default().total_tokens += summaries;
+        assert_eq!(tokens(&stored), tokens(&spent), "{name}: usage of conversation {}", conversation.id);
     }
     store.close().await.unwrap();
 }
@@ -140,10 +153,15 @@ async fn check_uninterrupted(directory: &Path) {
     let store = SqliteStore::open(directory.join("store.db"), SqliteOptions::default()).unwrap();
     let session = store.sessions(SessionQuery::default(), 1, None).await.unwrap().items.pop().unwrap().id;
     let reader = store.reader(session).await.unwrap();
-    let (mut root, mut subagents) = (Vec::new(), Vec::new());
+    let (mut root, mut subagents, mut compacting) = (Vec::new(), Vec::new(), Vec::new());
     for conversation in reader.scan_conversations(ConversationQuery::default(), 100, None).await.unwrap().items {
         let entries = reader.scan_entries(EntryQuery::all(conversation.id), 1_000, None).await.unwrap().items;
-        let mine = entries.into_iter().filter(|entry| entry.conversation_id == conversation.id);
+        let mine: Vec<EntryRecord> = entries.into_iter().filter(|entry| entry.conversation_id == conversation.id).collect();
+        if conversation.owner.is_none() && conversation.id != ROOT_CONVERSATION_ID {
+            compacting.push(mine);
+            continue;
+        }
+        let mine = mine.into_iter();
         let mut mine: Vec<_> = mine.map(|entry| (entry.id, format!("{:?}", entry.model))).collect();
         mine.sort_by_key(|(id, _)| *id);
         let texts: Vec<String> = mine.into_iter().map(|(_, text)| text).collect();
@@ -161,7 +179,15 @@ async fn check_uninterrupted(directory: &Path) {
     }
     let [subagent] = subagents.as_slice() else { panic!("one subagent: {subagents:#?}") };
     assert!(subagent[0].contains("the question") && subagent.last().is_some_and(|last| last.contains("42")), "{subagent:#?}");
+    let [full, filling] = compacting.as_slice() else { panic!("two conversations that compact: {compacting:#?}") };
+    compacting::check_uninterrupted(&program::Log(directory.join("log")), full, filling);
     store.close().await.unwrap();
+}
+
+/// Whether a compaction ended with a summary.
+fn gave_summary(task: &TaskRecord) -> bool {
+    let TaskState::Terminal { outcome: TaskOutcome::Completed { result } } = &task.state else { return false };
+    result.get("entryId").is_some() || result.get("submissionId").is_some()
 }
 
 fn sum(entries: &[&EntryRecord]) -> UsageState {

@@ -30,6 +30,8 @@ use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use picofleet_worker::Worker;
 use tokio_util::sync::CancellationToken;
 
+use super::compacting;
+
 /// Runs it to its end.
 pub(super) async fn run(directory: &Path) {
     let log = Log(directory.join("log"));
@@ -48,20 +50,25 @@ pub(super) async fn run(directory: &Path) {
     let worker = Worker::new(Arc::clone(&transport), services, picofleet_worker::Options::default());
     let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
 
-    let root = Harness::connect(transport, session).root().await.unwrap();
-    root.update(config()).await.unwrap();
-    let first = root.submit(SubmissionDraft::input("go").request_id("first")).await.unwrap();
-    let steer = SubmissionDraft::input("steer: and be short").when_busy(WhenBusy::Steer).request_id("steer");
-    let steer = root.submit(steer).await.unwrap();
-    first.wait().await.unwrap();
-    steer.wait().await.unwrap();
+    let harness = Harness::connect(transport, session);
+    tokio::join!(go(&harness), compacting::run(&harness));
     stop.cancel();
     worker.await.unwrap();
     coordinator.close().await;
     store.close().await.unwrap();
 }
 
-fn config() -> ConfigPatch {
+async fn go(harness: &Harness) {
+    let root = harness.root().await.unwrap();
+    root.update(config()).await.unwrap();
+    let first = root.submit(SubmissionDraft::input("go").request_id("first")).await.unwrap();
+    let steer = SubmissionDraft::input("steer: and be short").when_busy(WhenBusy::Steer).request_id("steer");
+    let steer = root.submit(steer).await.unwrap();
+    first.wait().await.unwrap();
+    steer.wait().await.unwrap();
+}
+
+pub(super) fn config() -> ConfigPatch {
     let retry = RetryPolicy { enabled: true, max_retries: 5, base_delay_ms: 10.0, max_agent_delay_ms: None };
     ConfigPatch {
         model: Some(Some(ModelRef { provider: "p".into(), model_id: "m".into() })),
@@ -73,15 +80,15 @@ fn config() -> ConfigPatch {
 
 /// Where effects are written down before they happen: a line is whole or not there.
 #[derive(Clone)]
-struct Log(PathBuf);
+pub(super) struct Log(pub(super) PathBuf);
 
 impl Log {
-    fn write(&self, word: &str) {
+    pub(super) fn write(&self, word: &str) {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&self.0).unwrap();
         file.write_all(format!("{word}\n").as_bytes()).unwrap();
     }
 
-    fn times(&self, word: &str) -> usize {
+    pub(super) fn times(&self, word: &str) -> usize {
         std::fs::read_to_string(&self.0).map_or(0, |text| text.lines().filter(|line| *line == word).count())
     }
 }
@@ -109,6 +116,7 @@ fn registry(log: &Log) -> Registry {
         let spec = ToolSpec::new(name, "a tool", Json::object([("type", "object")]));
         registry.tool(Logged(ToolSpec { replay, ..spec }, log.clone())).unwrap();
     }
+    compacting::register(&registry);
     let config = ConfigPatch { active_tools: Some(Vec::new()), ..config() };
     registry.tool(Subagent::new("ask", config)).unwrap();
     registry
@@ -130,6 +138,9 @@ impl Answers {
     fn answer(&self, model: &Model, context: &Context) -> AssistantMessage {
         let Self(log) = self;
         self.check(&context.messages);
+        if let Some(answer) = compacting::answer(log, model, &context.messages) {
+            return answer;
+        }
         let usage = Usage { input: 3, output: 4, total_tokens: 7, ..Usage::default() };
         let empty = AssistantMessage { usage, ..empty_answer(model, Millis(0)) };
         let text = |text: &str| AssistantMessage {
