@@ -7,6 +7,7 @@ mod call;
 mod configuration;
 mod conversation;
 mod create;
+mod documents;
 mod error;
 mod submission;
 mod work;
