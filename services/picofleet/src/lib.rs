@@ -19,9 +19,11 @@ mod run;
 mod services;
 mod stores;
 mod terminal;
+mod transcript;
 
 pub use engine::Engine;
-pub use services::standard;
+pub use services::{scripted, scripted_model, standard};
+pub use transcript::transcript_line;
 
 /// The example of the README, so that it compiles.
 #[cfg(doctest)]

@@ -8,6 +8,7 @@ mod call;
 mod configuration;
 mod conversation;
 mod create;
+mod documents;
 mod error;
 mod follow;
 mod submission;
