@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use picofleet_session::SessionId;
 
 use crate::backup::BackupArgs;
+use crate::chat::ChatArgs;
 use crate::doctor::DoctorArgs;
 use crate::export::ExportArgs;
 use crate::import::ImportArgs;
@@ -51,6 +52,8 @@ pub(crate) enum Command {
     Demo,
     /// Say something to a model and show how it is answered; the work survives a killed process
     Run(RunArgs),
+    /// Talk with a model: a line editor, commands, and what is typed while it works steers it
+    Chat(ChatArgs),
     /// Show the sessions of a store, the conversations and tasks of one, one record, or why a task waits; it only reads
     Inspect(InspectArgs),
     /// Check whether what is stored can be true, and say what to do where it can't; it only reads

@@ -4,6 +4,7 @@
 //! wire format is written here, but for the rules that `doctor` checks a second time.
 
 mod backup;
+mod chat;
 mod cli;
 pub mod config;
 mod demo;
@@ -20,6 +21,7 @@ mod services;
 mod stores;
 mod terminal;
 mod transcript;
+mod work;
 
 pub use engine::Engine;
 pub use services::{scripted, scripted_model, standard};
@@ -85,6 +87,7 @@ fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) 
         let configuration = || Loaded::read(cli.config.as_deref(), std::env::vars_os()).map_err(Failure::configuration);
         match cli.command {
             cli::Command::Run(args) => run::run(args, registry()?, &configuration()?.config).await,
+            cli::Command::Chat(args) => chat::chat(args, registry()?, &configuration()?.config).await,
             cli::Command::Inspect(args) => inspect::inspect(args, &registry()?, &configuration()?.config).await,
             cli::Command::Doctor(args) => doctor::doctor(args, &configuration()?.config).await,
             cli::Command::Export(args) => export::export(args, &configuration()?.config).await,

@@ -1,12 +1,14 @@
 //! A model that gives one recorded answer: a text in twenty pieces, and before it one call of a tool where the script has one.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use picofleet_harness::config::ModelRef;
 use picofleet_harness::effects::Models;
+use picofleet_harness::events::{AgentEvent, MessageChange};
 use picofleet_harness::tools::{Tool, ToolApi, ToolError, ToolResult, ToolSpec};
 use picofleet_models::model::Model;
 use picofleet_models::provider::{Context, Provider, StreamEvent, StreamOptions, empty_answer};
@@ -25,13 +27,28 @@ pub(crate) struct Answers {
 
 struct Player {
     tool: bool,
+    pace: Pace,
+}
+
+/// How the pieces of a text come.
+#[derive(Clone, Copy)]
+pub(crate) enum Pace {
+    /// One right behind the other.
+    AtOnce,
+    /// With pauses; each piece is the time at which it is given out.
+    Every {
+        /// The pause.
+        every: Duration,
+        /// How many.
+        pieces: u32,
+    },
 }
 
 impl Answers {
-    pub(crate) fn new(tool: bool) -> anyhow::Result<Self> {
+    pub(crate) fn new(tool: bool, pace: Pace) -> anyhow::Result<Self> {
         let model = r#"{"id":"m","name":"m","api":"scripted","provider":"p","baseUrl":"","reasoning":false,"input":["text"],
             "cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0},"contextWindow":1000000,"maxTokens":1000}"#;
-        Ok(Self { model: model.parse::<Json>()?.to()?, player: Arc::new(Player { tool }) })
+        Ok(Self { model: model.parse::<Json>()?.to()?, player: Arc::new(Player { tool, pace }) })
     }
 }
 
@@ -45,7 +62,11 @@ impl Provider for Player {
     fn stream(&self, model: &Model, context: &Context, _: &StreamOptions, _: CancellationToken) -> BoxStream<'static, StreamEvent> {
         let start = StreamEvent::Start { message: Box::new(empty_answer(model, Millis(0))) };
         let asked = matches!(context.messages.iter().rev().find(|message| !matches!(message, Message::System(_))), Some(Message::User(_)));
-        let events = if self.tool && asked { call(model) } else { text(model) };
+        let events = match self.pace {
+            Pace::Every { every, pieces } => return stream::iter([start]).chain(paced(model.clone(), every, pieces)).boxed(),
+            Pace::AtOnce if self.tool && asked => call(model),
+            Pace::AtOnce => text(model),
+        };
         stream::iter(std::iter::once(start).chain(events)).boxed()
     }
 }
@@ -58,6 +79,29 @@ fn text(model: &Model) -> Vec<StreamEvent> {
     events.push(StreamEvent::TextEnd { index: 0, content: content.clone() });
     events.push(done(model, AssistantBlock::Text(TextContent::new(content)), StopReason::Stop));
     events
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn milliseconds() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn paced(model: Model, every: Duration, pieces: u32) -> impl futures::Stream<Item = StreamEvent> + Send {
+    let begin = stream::iter([StreamEvent::TextStart { index: 0 }]);
+    let middle = stream::iter(0..pieces).then(move |_| async move {
+        tokio::time::sleep(every).await;
+        StreamEvent::TextDelta { index: 0, delta: format!("{} ", milliseconds()) }
+    });
+    let end = stream::once(async move { done(&model, AssistantBlock::Text(TextContent::new("over")), StopReason::Stop) });
+    begin.chain(middle).chain(end)
+}
+
+/// When the pieces of an event were given out.
+pub(crate) fn given_at(event: &AgentEvent) -> Vec<u64> {
+    let AgentEvent::MessageUpdate { changes, .. } = event else { return Vec::new() };
+    let deltas = changes.iter().filter_map(|change| if let MessageChange::TextDelta { delta, .. } = change { Some(delta) } else { None });
+    deltas.flat_map(|delta| delta.split_whitespace()).filter_map(|time| time.parse().ok()).collect()
 }
 
 fn call(model: &Model) -> Vec<StreamEvent> {

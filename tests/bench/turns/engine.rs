@@ -45,6 +45,11 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn start(store: Arc<dyn Store>, answers: Answers) -> Result<Self> {
+        Self::start_with(store, answers, picofleet_worker::Options::default().slots)
+    }
+
+    /// With a number of effects that run at once.
+    pub(crate) fn start_with(store: Arc<dyn Store>, answers: Answers, slots: usize) -> Result<Self> {
         let registry = Registry::new();
         registry.tool(Echo::new()?)?;
         let options = picofleet_coordinator::Options {
@@ -56,7 +61,8 @@ impl Engine {
         let transport: Arc<dyn Transport> = Arc::new(Local::plain(Arc::new(coordinator.clone())));
         let services = Services::new(registry, Arc::new(answers));
         let stop = CancellationToken::new();
-        let worker = Worker::new(Arc::clone(&transport), services, picofleet_worker::Options::default());
+        let worker =
+            Worker::new(Arc::clone(&transport), services, picofleet_worker::Options { slots, ..picofleet_worker::Options::default() });
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
         Ok(Self { store, coordinator, transport, worker, stop })
     }

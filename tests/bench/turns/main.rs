@@ -1,10 +1,12 @@
 //! The embedded engine's half of the comparison that `tests/bench/turns/run` makes:
-//! `turns_compare turns STORE SCRIPT SESSIONS TURNS FOLDER` prints a line of JSON.
+//! `turns_compare turns STORE SCRIPT SESSIONS TURNS FOLDER` prints a line of JSON. `history`, `streams` and `watchers` measure the engine alone
+//! and print tables.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints and times")]
 
 mod answers;
 mod engine;
+mod modes;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ use picofleet_session::{Json, SubmissionStatus};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 
-use answers::Answers;
+use answers::{Answers, Pace};
 use engine::Engine;
 
 fn main() -> Result<()> {
@@ -35,7 +37,16 @@ fn main() -> Result<()> {
             println!("{}", js::stringify(&row));
             Ok(())
         }
-        _ => bail!("usage: turns_compare turns memory|process|power plain|tool SESSIONS TURNS FOLDER"),
+        ["history", store, turns, folder] => runtime.block_on(modes::history(store, number(turns)?, Path::new(folder))),
+        ["streams", store, sessions, seconds, folder] => {
+            let seconds = u32::try_from(number(seconds)?)?;
+            runtime.block_on(modes::streams(store, number(sessions)?, seconds, Path::new(folder)))
+        }
+        ["watchers", turns] => runtime.block_on(modes::watchers(number(turns)?)),
+        _ => bail!(
+            "usage: turns_compare turns STORE plain|tool SESSIONS TURNS FOLDER, history STORE TURNS FOLDER, streams STORE SESSIONS SECONDS \
+             FOLDER, or watchers TURNS; STORE is memory, process or power"
+        ),
     }
 }
 
@@ -45,7 +56,7 @@ fn number(text: &str) -> Result<usize> {
 
 /// Some turns in each of some sessions, all sessions at once.
 async fn turns_of(store: &str, tool: bool, (sessions, turns): (usize, usize), folder: &Path) -> Result<Json> {
-    let engine = Engine::start(engine::store(store, folder)?, Answers::new(tool)?)?;
+    let engine = Engine::start(engine::store(store, folder)?, Answers::new(tool, Pace::AtOnce)?)?;
     let mut conversations = Vec::new();
     for _ in 0..sessions {
         conversations.push(engine.conversation().await?);

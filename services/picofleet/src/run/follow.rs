@@ -6,17 +6,15 @@ use anyhow::bail;
 use futures::FutureExt as _;
 use futures::future::Fuse;
 use picofleet_harness::line::{ConversationWatch, Followed};
-use picofleet_harness::submission::SubmissionDraft;
 use picofleet_harness::wire::HostCall;
 use picofleet_session::{InputState, Json, ROOT_CONVERSATION_ID, SessionId, SubmissionId, SubmissionRecord, SubmissionState};
 
 use super::Run;
-use super::configure::configure;
-use super::interrupts::Interrupts;
 use super::printer::{Printer, idle};
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::terminal;
+use crate::work::{Interrupts, configure};
 
 pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>, interrupts: &mut Interrupts) -> anyhow::Result<()> {
     let (mut follow, mut printer) = tokio::select! {
@@ -65,21 +63,13 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
 }
 
 async fn begin<'a>(engine: &'a Engine, session: SessionId, run: &Run<'_>) -> anyhow::Result<(Follow<'a>, Printer)> {
-    let _: Json = engine.host(session, HostCall::Root).await?;
+    let conversation = engine.harness(session).root().await?;
     // At once: unfinished work went on when the session opened, and what it does is shown.
     let watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
     let printer = Printer::new(watch.documents());
-    configure(engine, session, run).await?;
-    let wanted = submit(engine, session, run.args.prompt.as_deref()).await?;
+    configure(&conversation, run.work).await?;
+    let wanted = run.submit(&conversation).await?;
     Ok((Follow { engine, session, watch, wanted, aborted: false, missed: false }, printer))
-}
-
-/// Says the prompt, if there is one.
-async fn submit(engine: &Engine, session: SessionId, prompt: Option<&str>) -> anyhow::Result<Option<SubmissionId>> {
-    let Some(prompt) = prompt else { return Ok(None) };
-    let call = HostCall::Submit { conversation: ROOT_CONVERSATION_ID, draft: SubmissionDraft::input(prompt) };
-    let submission: SubmissionRecord = engine.host(session, call).await?;
-    Ok(Some(submission.id))
 }
 
 struct Follow<'a> {
@@ -125,7 +115,7 @@ impl Follow<'_> {
     }
 }
 
-fn verdict(record: &SubmissionRecord) -> anyhow::Result<()> {
+pub(super) fn verdict(record: &SubmissionRecord) -> anyhow::Result<()> {
     match &record.state {
         SubmissionState::Input(InputState::Unanswered { reason, detail, .. }) => {
             let detail = detail
