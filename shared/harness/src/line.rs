@@ -339,31 +339,28 @@ impl State {
     fn observe(&mut self, publication: &Publication) {
         self.watches.observe(publication);
         for conversation in &publication.conversations {
-            self.tree.conversation_owners.insert(conversation.id, conversation.owner.map(|owner| owner.task_id));
+            self.tree.own(conversation.id, conversation.owner.map(|owner| owner.task_id));
         }
         for row in &publication.invocations {
             self.said(row);
         }
         for task in &publication.tasks {
-            self.tree.lineage.insert(task.id, Lineage::of(task));
+            self.tree.place(task.id, Lineage::of(task));
             if let TaskState::Terminal { outcome } = &task.state {
-                self.tree.live.remove(&task.id);
+                self.tree.end(task.id, outcome);
                 self.held.remove(&task.id);
                 self.lost.remove(&task.id);
                 self.failed.remove(&task.id);
                 self.aside.remove(task.id);
-                if self.tree.live.values().any(|other| waits_for(&other.state, task.id)) {
-                    self.tree.outcomes.insert(task.id, outcome.clone());
-                }
             } else {
                 // What was refused of the run says nothing of the abort.
                 if task.abort_requested && self.tree.live.get(&task.id).is_some_and(|before| !before.abort_requested) {
                     self.aside.remove(task.id);
                 }
-                self.tree.live.insert(task.id, picofleet_session::TaskRecord::clone(task));
+                self.tree.put(picofleet_session::TaskRecord::clone(task));
             }
         }
-        self.forget();
+        self.tree.forget();
         self.forget_watches();
     }
 
@@ -387,20 +384,6 @@ impl State {
         held.last = row.digest.clone().zip(answer);
     }
 
-    /// Drops what no live task needs any more, so that memory follows the live work and not the history.
-    fn forget(&mut self) {
-        const KEPT: usize = 1_024;
-        let tree = &mut self.tree;
-        let live = &tree.live;
-        tree.outcomes.retain(|task, _| live.values().any(|other| waits_for(&other.state, *task)));
-        if tree.lineage.len() > KEPT + 4 * live.len() {
-            let needed = tree.needed();
-            tree.lineage.retain(|task, _| needed.contains(task));
-            let conversations: BTreeSet<_> = tree.lineage.values().map(|lineage| lineage.conversation).collect();
-            tree.conversation_owners.retain(|conversation, _| conversations.contains(conversation));
-        }
-    }
-
     /// The tasks that an invocation holds: nobody else may run them.
     fn invoked(&self) -> BTreeSet<TaskId> {
         self.held.iter().filter(|(_, held)| !held.expired).map(|(task, _)| *task).collect()
@@ -418,8 +401,4 @@ impl State {
         let lost = self.lost.contains(&record.id) || self.held.get(&record.id).is_some_and(|held| held.expired && held.heard);
         record.restarts.saturating_add(u32::from(lost))
     }
-}
-
-fn waits_for(state: &TaskState, task: TaskId) -> bool {
-    matches!(state, TaskState::Waiting { on, .. } if on.contains(&task))
 }
