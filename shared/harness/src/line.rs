@@ -18,6 +18,7 @@ mod rest;
 mod row;
 mod say;
 mod schedule;
+mod state;
 mod stop;
 mod wait;
 mod watch;
@@ -26,17 +27,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use picofleet_session::{
-    CommitError, InvocationId, InvocationRow, Json, Millis, Publication, ReadError, Session, Standing, Subscription, TaskId, TaskState,
-};
+use picofleet_session::{CommitError, InvocationId, Json, Millis, ReadError, Session, Standing, Subscription, TaskId};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::inspection::Scheduling;
-use crate::ownership::{Lineage, Plan, Tree};
+use crate::ownership::{Plan, Tree};
 use crate::step::Mode;
 use crate::task::{LineTask, LineTasks};
-use crate::wire::{Answer, HoldId, Next, Refusal, Request, Route, Signal, WorkerId};
+use crate::wire::{Answer, HoldId, Refusal, Request, Route, Signal, WorkerId};
 
 pub use definitions::LineReport;
 pub use inspect::inspect_quarantined;
@@ -332,73 +331,4 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-impl State {
-    /// Follows a commit. Runs on the line.
-    fn observe(&mut self, publication: &Publication) {
-        self.watches.observe(publication);
-        for conversation in &publication.conversations {
-            self.tree.own(conversation.id, conversation.owner.map(|owner| owner.task_id));
-        }
-        for row in &publication.invocations {
-            self.said(row);
-        }
-        for task in &publication.tasks {
-            self.tree.place(task.id, Lineage::of(task));
-            if let TaskState::Terminal { outcome } = &task.state {
-                self.tree.end(task.id, outcome);
-                self.held.remove(&task.id);
-                self.lost.remove(&task.id);
-                self.failed.remove(&task.id);
-                self.aside.remove(task.id);
-            } else {
-                // What was refused of the run says nothing of the abort.
-                if task.abort_requested && self.tree.live.get(&task.id).is_some_and(|before| !before.abort_requested) {
-                    self.aside.remove(task.id);
-                }
-                self.tree.put(picofleet_session::TaskRecord::clone(task));
-            }
-        }
-        self.tree.forget();
-        self.forget_watches();
-    }
-
-    /// Forgets what invocations watched that are over.
-    fn forget_watches(&mut self) {
-        let held = &self.held;
-        self.watches.retain(|task, invocation| held.get(&task).is_some_and(|held| held.invocation == invocation));
-    }
-
-    /// Takes over what an invocation said, with the commit of it: a repetition that already waits for the line finds it.
-    fn said(&mut self, row: &InvocationRow) {
-        let Some(held) = self.held.get_mut(&row.task_id).filter(|held| held.invocation == row.invocation && held.number < row.number)
-        else {
-            return;
-        };
-        let (answer, _) = row::kept(row);
-        if let Some(Answer::Said { next: Some(Next::Continue(record)), .. }) = &answer {
-            held.began_at = crate::task::checkpoint(record).cloned().unwrap_or(Json::null());
-        }
-        held.number = row.number;
-        held.last = row.digest.clone().zip(answer);
-    }
-
-    /// The tasks that an invocation holds: nobody else may run them.
-    fn invoked(&self) -> BTreeSet<TaskId> {
-        self.held.iter().filter(|(_, held)| !held.expired).map(|(task, _)| *task).collect()
-    }
-
-    /// Whether an invocation has to be told to stop.
-    fn cancelled(&self, task: TaskId, held: &Held) -> bool {
-        let marked = self.tree.live.get(&task).is_some_and(|record| record.abort_requested);
-        self.scheduling == Scheduling::Closing || (held.mode == Mode::Run && marked)
-    }
-
-    /// How often the task's invocations were lost in a row, with the one that a reservation now would end. One that no worker was heard
-    /// naming counts none (`protocol.md` 3).
-    fn restarts(&self, record: &picofleet_session::TaskRecord) -> u32 {
-        let lost = self.lost.contains(&record.id) || self.held.get(&record.id).is_some_and(|held| held.expired && held.heard);
-        record.restarts.saturating_add(u32::from(lost))
-    }
 }
