@@ -14,6 +14,7 @@ use picofleet_session::message::Usage;
 use picofleet_session::{EntryRecord, Json, Millis, Segment, SubmissionId, SubmissionRecord, TaskId};
 use serde::{Deserialize, Serialize};
 
+use crate::compaction::CompactionReason;
 use crate::config::ConversationConfig;
 use crate::live::{CompactionStatus, LiveGeneration, ToolDiagnostic, ToolSlot};
 use crate::usage::UsageState;
@@ -151,7 +152,7 @@ pub enum AgentEvent {
         /// Its task.
         task_id: TaskId,
         /// Why.
-        reason: String,
+        reason: CompactionReason,
         /// A generation waits for it.
         blocking: bool,
     },
@@ -160,7 +161,7 @@ pub enum AgentEvent {
         /// Its task.
         task_id: TaskId,
         /// Why it was.
-        reason: String,
+        reason: CompactionReason,
     },
 }
 

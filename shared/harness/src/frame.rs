@@ -1,8 +1,8 @@
 //! What subscribers of one conversation see of a commit (`design.md` 8): made from the publication, applied by the subscriber.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use picofleet_session::{
     ConversationId, DocumentChange, DocumentScope, EntryRecord, Json, Publication, SubmissionRecord, TaskId, TaskRecord, TaskState,
     ValueChange, ops_to_json,
@@ -55,7 +55,7 @@ pub struct Before<'a> {
     /// The first id that the commit could mint.
     pub next_id: i64,
     /// The live tasks.
-    pub live: &'a BTreeMap<TaskId, TaskRecord>,
+    pub live: &'a OrdMap<TaskId, TaskRecord>,
 }
 
 impl Before<'_> {

@@ -19,6 +19,7 @@ mod rest;
 mod row;
 mod say;
 mod schedule;
+mod state;
 mod stop;
 mod wait;
 mod watch;
@@ -27,17 +28,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use picofleet_session::{
-    CommitError, InvocationId, InvocationRow, Json, Millis, Publication, ReadError, Session, Standing, Subscription, TaskId, TaskState,
-};
+use picofleet_session::{CommitError, InvocationId, Json, Millis, ReadError, Session, Standing, Subscription, TaskId};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::inspection::Scheduling;
-use crate::ownership::{Lineage, Plan, Tree};
+use crate::ownership::{Plan, Tree};
 use crate::step::Mode;
 use crate::task::{LineTask, LineTasks};
-use crate::wire::{Answer, HoldId, Next, Refusal, Request, Route, Signal, WorkerId};
+use crate::wire::{Answer, HoldId, Refusal, Request, Route, Signal, WorkerId};
 
 pub use definitions::LineReport;
 pub use inspect::inspect_quarantined;
@@ -200,13 +199,7 @@ impl SessionLine {
     pub async fn handle(&self, request: Request) -> Answer {
         // Boxed one by one: their sum would be a large future, and more than the compiler can show to be `Send`.
         let answer: BoxFuture<'_, Result<Answer, LineError>> = match request {
-            Request::Reserve { task, invocation, worker, definition } => Box::pin(async move {
-                let answer = self.reserve(task, invocation, worker, definition).await?;
-                if matches!(&answer, Answer::Reserved(reservation) if reservation.mode == Mode::Abort) {
-                    self.keep_mode(task, invocation).await?;
-                }
-                Ok(answer)
-            }),
+            Request::Reserve { task, invocation, worker, definition } => Box::pin(self.reserve(task, invocation, worker, definition)),
             Request::Say { task, invocation, number, said } => Box::pin(self.say(task, invocation, number, said)),
             Request::Progress { task, invocation, number, whole, decision } => {
                 Box::pin(self.progress(task, invocation, (number, whole), decision))
@@ -339,97 +332,4 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-impl State {
-    /// Follows a commit. Runs on the line.
-    fn observe(&mut self, publication: &Publication) {
-        self.watches.observe(publication);
-        self.follows.observe(publication, &self.tree.live);
-        for conversation in &publication.conversations {
-            self.tree.conversation_owners.insert(conversation.id, conversation.owner.map(|owner| owner.task_id));
-        }
-        for row in &publication.invocations {
-            self.named.insert(row.task_id, row.invocation);
-            self.said(row);
-        }
-        for task in &publication.tasks {
-            self.tree.lineage.insert(task.id, Lineage::of(task));
-            if let TaskState::Terminal { outcome } = &task.state {
-                self.tree.live.remove(&task.id);
-                self.held.remove(&task.id);
-                self.named.remove(&task.id);
-                self.lost.remove(&task.id);
-                self.failed.remove(&task.id);
-                self.aside.remove(task.id);
-                if self.tree.live.values().any(|other| waits_for(&other.state, task.id)) {
-                    self.tree.outcomes.insert(task.id, outcome.clone());
-                }
-            } else {
-                // What was refused of the run says nothing of the abort.
-                if task.abort_requested && self.tree.live.get(&task.id).is_some_and(|before| !before.abort_requested) {
-                    self.aside.remove(task.id);
-                }
-                self.tree.live.insert(task.id, picofleet_session::TaskRecord::clone(task));
-            }
-        }
-        self.forget();
-        self.forget_watches();
-    }
-
-    /// Forgets what invocations watched that are over.
-    fn forget_watches(&mut self) {
-        let held = &self.held;
-        self.watches.retain(|task, invocation| held.get(&task).is_some_and(|held| held.invocation == invocation));
-    }
-
-    /// Takes over what an invocation said, with the commit of it: a repetition that already waits for the line finds it.
-    fn said(&mut self, row: &InvocationRow) {
-        let Some(held) = self.held.get_mut(&row.task_id).filter(|held| held.invocation == row.invocation && held.number < row.number)
-        else {
-            return;
-        };
-        let (answer, _) = row::kept(row);
-        if let Some(Answer::Said { next: Some(Next::Continue(record)), .. }) = &answer {
-            held.began_at = crate::task::checkpoint(record).cloned().unwrap_or(Json::null());
-        }
-        held.number = row.number;
-        held.last = row.digest.clone().zip(answer);
-    }
-
-    /// Drops what no live task needs any more, so that memory follows the live work and not the history.
-    fn forget(&mut self) {
-        const KEPT: usize = 1_024;
-        let tree = &mut self.tree;
-        let live = &tree.live;
-        tree.outcomes.retain(|task, _| live.values().any(|other| waits_for(&other.state, *task)));
-        if tree.lineage.len() > KEPT + 4 * live.len() {
-            let needed = tree.needed();
-            tree.lineage.retain(|task, _| needed.contains(task));
-            let conversations: BTreeSet<_> = tree.lineage.values().map(|lineage| lineage.conversation).collect();
-            tree.conversation_owners.retain(|conversation, _| conversations.contains(conversation));
-        }
-    }
-
-    /// The tasks that an invocation holds: nobody else may run them.
-    fn invoked(&self) -> BTreeSet<TaskId> {
-        self.held.iter().filter(|(_, held)| !held.expired).map(|(task, _)| *task).collect()
-    }
-
-    /// Whether an invocation has to be told to stop.
-    fn cancelled(&self, task: TaskId, held: &Held) -> bool {
-        let marked = self.tree.live.get(&task).is_some_and(|record| record.abort_requested);
-        self.scheduling == Scheduling::Closing || (held.mode == Mode::Run && marked)
-    }
-
-    /// How often the task's invocations were lost in a row, with the one that a reservation now would end. One that no worker was heard
-    /// naming counts none (`protocol.md` 3).
-    fn restarts(&self, record: &picofleet_session::TaskRecord) -> u32 {
-        let lost = self.lost.contains(&record.id) || self.held.get(&record.id).is_some_and(|held| held.expired && held.heard);
-        record.restarts.saturating_add(u32::from(lost))
-    }
-}
-
-fn waits_for(state: &TaskState, task: TaskId) -> bool {
-    matches!(state, TaskState::Waiting { on, .. } if on.contains(&task))
 }

@@ -1,7 +1,10 @@
 //! The ownership tree of one session's live work (sections 5.4 and 5.5), as pure functions: who is cancelled, who is held, who may run.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod index;
 
+use std::collections::BTreeSet;
+
+use imbl::{HashMap, OrdMap, OrdSet};
 use picofleet_session::{ConversationId, JoinPolicy, Millis, TaskId, TaskOutcome, TaskRecord, TaskState};
 
 /// Where a task stands in the tree. It never changes, so that it can be kept for tasks that are over.
@@ -23,11 +26,11 @@ impl Lineage {
     }
 }
 
-/// The live tasks of a session with everything above them.
+/// The live tasks of a session with everything above them. A clone shares everything: what a commit would leave is a clone with its changes.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     /// Every task that is not terminal.
-    pub live: BTreeMap<TaskId, TaskRecord>,
+    pub live: OrdMap<TaskId, TaskRecord>,
     /// The place of every live task and of every task above one.
     pub lineage: HashMap<TaskId, Lineage>,
     /// The task that owns a conversation, for every conversation of a task in `lineage`.
@@ -35,6 +38,17 @@ pub struct Tree {
     /// The outcomes of terminal tasks that a live task waits for. One that is missing here and not live is unknown and taken as
     /// completed.
     pub outcomes: HashMap<TaskId, TaskOutcome>,
+    /// How many live tasks wait for a task.
+    waiters: HashMap<TaskId, usize>,
+    /// The tasks that a task owns, those that their conversation owns, and the conversations that a task owns: `lineage` and
+    /// `conversation_owners` from above.
+    owned: HashMap<TaskId, OrdSet<TaskId>>,
+    in_conversation: HashMap<ConversationId, OrdSet<TaskId>>,
+    conversations: HashMap<TaskId, OrdSet<ConversationId>>,
+    /// What is missing in the other fields.
+    unknown_conversations: OrdSet<ConversationId>,
+    unknown_tasks: OrdSet<TaskId>,
+    unknown_outcomes: OrdSet<TaskId>,
 }
 
 /// Whether an outcome, while it is held, cancels the work below (section 5.4).
@@ -89,13 +103,6 @@ impl Tree {
     pub fn holding(&self) -> BTreeSet<TaskId> {
         let live = self.live.keys();
         live.flat_map(|task| self.ancestors(*task).take_while(|(_, ordinary)| *ordinary).map(|(above, _)| above)).collect()
-    }
-
-    /// The live ordinary owned work of a task.
-    #[must_use]
-    pub fn owned_work(&self, task: TaskId) -> Vec<TaskId> {
-        let reaches = |other: &&TaskId| self.ancestors(**other).any(|(above, ordinary)| ordinary && above == task);
-        self.live.keys().filter(reaches).copied().collect()
     }
 
     /// The tasks that hold their end until a task is over: what it may never wait for (section 5.1).

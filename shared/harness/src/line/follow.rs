@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use imbl::OrdMap;
 use picofleet_session::storage::{EntryQuery, Head, PAGE_MAX, StorageError};
 use picofleet_session::{
     ConversationId, DocumentAddress, DocumentScope, EntryRecord, Json, Point as At, Publication, Seq, Standing, TaskId, TaskRecord,
@@ -100,7 +101,7 @@ impl Follows {
     }
 
     /// Follows a commit; `live` are the tasks before it.
-    pub(super) fn observe(&mut self, publication: &Publication, live: &BTreeMap<TaskId, TaskRecord>) {
+    pub(super) fn observe(&mut self, publication: &Publication, live: &OrdMap<TaskId, TaskRecord>) {
         self.touch(publication);
         if !self.followed.is_empty() {
             let now = Instant::now();

@@ -28,14 +28,13 @@ impl SessionLine {
     pub(super) async fn candidate_tree(&self, tx: &Tx) -> Result<Tree, TxError> {
         let mut tree = self.state().tree.clone();
         for conversation in tx.staged_conversations() {
-            tree.conversation_owners.insert(conversation.id, conversation.owner.map(|owner| owner.task_id));
+            tree.own(conversation.id, conversation.owner.map(|owner| owner.task_id));
         }
         for task in tx.staged_tasks() {
-            tree.lineage.insert(task.id, Lineage::of(&task));
-            if task.terminal() {
-                tree.live.remove(&task.id);
-            } else {
-                tree.live.insert(task.id, task);
+            tree.place(task.id, Lineage::of(&task));
+            match &task.state {
+                TaskState::Terminal { outcome } => tree.end(task.id, outcome),
+                _ => tree.put(task),
             }
         }
         self.complete(&mut tree).await?;

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use picofleet_session::storage::{PAGE_MAX, StorageError, TaskFilter, TaskQuery};
-use picofleet_session::{CommitError, ConversationId, Json, ROOT_CONVERSATION_ID, TaskId, TaskOutcome, TaskRecord, TaskState};
+use picofleet_session::{CommitError, ConversationId, Json, TaskId, TaskRecord, TaskState};
 
 use super::row::{ended_in_order, kept};
 use super::{Held, Invocations, LineError, SessionLine};
-use crate::ownership::{Lineage, Tree};
+use crate::ownership::Tree;
 use crate::wire::{Answer, Next};
 
 impl SessionLine {
@@ -37,8 +37,7 @@ impl SessionLine {
             state.lost = lost;
             state.held = held;
             for task in live {
-                state.tree.lineage.insert(task.id, Lineage::of(&task));
-                state.tree.live.insert(task.id, task);
+                state.tree.put(task);
             }
         }
         if !running.is_empty() {
@@ -66,9 +65,9 @@ impl SessionLine {
             if ended_in_order(&row) {
                 continue;
             }
-            let (answer, mode) = kept(&row);
+            let (answer, mode) = kept(&row, task);
             let began_at = match &answer {
-                Some(Answer::Said { next: Some(Next::Continue(record)), .. }) => crate::task::checkpoint(record).cloned(),
+                Some(Answer::Said { next: Some(Next::Continue(_)), .. }) => Some(checkpoint.clone()),
                 None if row.number == 0 => Some(checkpoint.clone()),
                 // The phase has said something since it began: its progress was judged by the owner before.
                 _ => None,
@@ -128,60 +127,35 @@ impl SessionLine {
     /// Reads what is above the live tasks, and how tasks ended that a live one waits for. These facts never change.
     pub(super) async fn complete_tree(&self) -> Result<(), LineError> {
         loop {
-            let unknown = unknown(&self.state().tree);
-            if unknown.nothing() {
-                return Ok(());
-            }
-            let found = self.find(unknown).await?;
+            let unknown = self.state().tree.unknown();
+            let Some(found) = self.find(unknown).await? else { return Ok(()) };
             found.enter(&mut self.state().tree);
         }
     }
 
     /// The same for a tree that is not the committed one.
     pub(super) async fn complete(&self, tree: &mut Tree) -> Result<(), StorageError> {
-        loop {
-            let unknown = unknown(tree);
-            if unknown.nothing() {
-                return Ok(());
-            }
-            self.find(unknown).await?.enter(tree);
+        while let Some(found) = self.find(tree.unknown()).await? {
+            found.enter(tree);
         }
+        Ok(())
     }
 
-    async fn find(&self, unknown: Unknown) -> Result<Found, StorageError> {
+    /// What storage has of what is unknown, if something is.
+    async fn find(&self, (conversations, tasks): (Vec<ConversationId>, Vec<TaskId>)) -> Result<Option<Found>, StorageError> {
+        if conversations.is_empty() && tasks.is_empty() {
+            return Ok(None);
+        }
         let mut found = Found::default();
-        for id in unknown.conversations {
+        for id in conversations {
             let owner = self.session().store().conversation(id).await?.and_then(|conversation| conversation.owner);
             found.conversations.push((id, owner.map(|owner| owner.task_id)));
         }
-        for id in unknown.tasks {
+        for id in tasks {
             found.tasks.push((id, self.session().store().task(id).await?));
         }
-        Ok(found)
+        Ok(Some(found))
     }
-}
-
-/// What a tree does not know yet.
-struct Unknown {
-    conversations: Vec<ConversationId>,
-    tasks: Vec<TaskId>,
-}
-
-impl Unknown {
-    const fn nothing(&self) -> bool {
-        self.conversations.is_empty() && self.tasks.is_empty()
-    }
-}
-
-fn unknown(tree: &Tree) -> Unknown {
-    let conversations = tree.lineage.values().map(|lineage| lineage.conversation);
-    let conversations = conversations.filter(|id| !tree.conversation_owners.contains_key(id)).collect();
-    let owners = tree.lineage.values().filter_map(|lineage| lineage.owner);
-    let above = tree.conversation_owners.values().filter_map(|owner| *owner);
-    let waited = tree.live.values().filter_map(|task| if let TaskState::Waiting { on, .. } = &task.state { Some(on) } else { None });
-    let waited = waited.flatten().copied().filter(|id| !tree.live.contains_key(id) && !tree.outcomes.contains_key(id));
-    let tasks = owners.chain(above).filter(|id| !tree.lineage.contains_key(id)).chain(waited).collect();
-    Unknown { conversations, tasks }
 }
 
 #[derive(Default)]
@@ -192,20 +166,13 @@ struct Found {
 
 impl Found {
     fn enter(self, tree: &mut Tree) {
-        tree.conversation_owners.extend(self.conversations);
-        for (id, task) in self.tasks {
-            // A task that is not there owns nothing and is waited for by nobody: it is taken as the top.
-            let top = Lineage { conversation: ROOT_CONVERSATION_ID, owner: None, background: false };
-            tree.lineage.insert(id, task.as_ref().map_or(top, Lineage::of));
-            match task.map(|task| task.state) {
-                Some(TaskState::Terminal { outcome }) => {
-                    tree.outcomes.insert(id, outcome);
-                }
-                // It can't have failed, and is not live: taken as completed, so that it is not looked for again.
-                None => {
-                    tree.outcomes.insert(id, TaskOutcome::Completed { result: Json::null() });
-                }
-                Some(_) => {}
+        for (id, owner) in self.conversations {
+            tree.own(id, owner);
+        }
+        for (id, record) in self.tasks {
+            // A commit may have made it live meanwhile.
+            if !tree.live.contains_key(&id) {
+                tree.found(id, record.as_ref());
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use picofleet_session::{CommitError, InvocationId, InvocationRow, Json, TaskId, TaskRecord, TaskState, Tx, TxError};
 
-use super::{Held, LineError, RESTART_LIMIT, SessionLine};
+use super::{Held, LineError, RESTART_LIMIT, SessionLine, row};
 use crate::guard::Guard;
 use crate::inspection::Scheduling;
 use crate::step::Mode;
@@ -47,7 +47,7 @@ impl SessionLine {
                 }
                 let began_at = checkpoint(&record).cloned().unwrap_or(Json::null());
                 tx.put_task(record.clone()).await?;
-                tx.put_invocation(InvocationRow { task_id: task, invocation, number: 0, digest: None, answer: None });
+                tx.put_invocation(InvocationRow { task_id: task, invocation, number: 0, digest: None, answer: row::reserved(mode)? });
                 // Taken on the line: from here on no other reservation finds the task ready.
                 let held = Held {
                     invocation,

@@ -32,7 +32,7 @@ struct Build(Tree);
 
 impl Build {
     fn own_conversation(mut self, id: i64, owner: Option<i64>) -> Self {
-        self.0.conversation_owners.insert(conversation(id), owner.map(task));
+        self.0.own(conversation(id), owner.map(task));
         self
     }
 
@@ -52,23 +52,23 @@ impl Build {
             started_at: None,
             ended_at: None,
         };
-        self.0.lineage.insert(record.id, Lineage::of(&record));
-        self.0.conversation_owners.entry(record.conversation_id).or_default();
-        self.0.live.insert(record.id, record);
+        if !self.0.conversation_owners.contains_key(&record.conversation_id) {
+            self.0.own(record.conversation_id, None);
+        }
+        self.0.put(record);
         self
     }
 
     fn change(mut self, id: i64, change: impl FnOnce(&mut TaskRecord)) -> Self {
-        let record = self.0.live.get_mut(&task(id)).unwrap();
-        change(record);
-        self.0.lineage.insert(record.id, Lineage::of(record));
+        let mut record = self.0.live[&task(id)].clone();
+        change(&mut record);
+        self.0.put(record);
         self
     }
 
     /// Makes a task terminal.
     fn end(mut self, id: i64, outcome: TaskOutcome) -> Self {
-        self.0.live.remove(&task(id));
-        self.0.outcomes.insert(task(id), outcome);
+        self.0.end(task(id), &outcome);
         self
     }
 
@@ -188,4 +188,96 @@ fn wait_cycles_are_named() {
         task.state = TaskState::Completing { outcome: TaskOutcome::Completed { result: Json::null() } };
     });
     assert!(holding.0.wait_cycle(task(11), &ids(&[10])).is_some(), "a held owner waits for its owned work");
+}
+
+/// The ordinary owned work, looked for from below among all that is live.
+fn owned_from_below(tree: &Tree, task: TaskId) -> Vec<TaskId> {
+    let reaches = |other: &&TaskId| tree.ancestors(**other).any(|(above, ordinary)| ordinary && above == task);
+    tree.live.keys().filter(reaches).copied().collect()
+}
+
+/// Outcomes that live tasks wait for.
+fn waited(tree: &Tree) -> BTreeSet<TaskId> {
+    let waits = tree.live.values().filter_map(|task| if let TaskState::Waiting { on, .. } = &task.state { Some(on) } else { None });
+    waits.flatten().copied().collect()
+}
+
+proptest::proptest! {
+    /// Whatever is made, waits and ends: what is kept from above and of waits says the same as a look at everything, also once what
+    /// nobody needs was dropped.
+    #[test]
+    fn what_is_kept_says_what_a_look_at_everything_does(
+        steps in proptest::collection::vec((0_u8..6, 0_usize..12, 0_usize..12, proptest::bool::ANY), 1..60),
+    ) {
+        let mut build = Build::default().own_conversation(1, None);
+        let (mut tasks, mut conversations, mut ended) = (Vec::<i64>::new(), vec![1_i64], BTreeSet::new());
+        for (step, (what, one, two, flag)) in steps.into_iter().enumerate() {
+            let id = 100 + i64::try_from(step).unwrap();
+            let pick = |list: &[i64], at: usize| list.get(at % list.len().max(1)).copied();
+            match what {
+                0 => {
+                    build = build.task(id, pick(&conversations, one).unwrap(), None, pending()).change(id, |task| task.background = flag);
+                    tasks.push(id);
+                }
+                1 => if let Some(owner) = pick(&tasks, one) {
+                    let within = build.0.lineage[&task(owner)].conversation.get();
+                    build = build.task(id, within, Some(owner), pending());
+                    tasks.push(id);
+                },
+                2 => if let Some(owner) = pick(&tasks, one) {
+                    build = build.own_conversation(id, Some(owner));
+                    conversations.push(id);
+                },
+                3 => if let (Some(who), Some(on)) = (pick(&tasks, one), pick(&tasks, two)) && !ended.contains(&who) {
+                    build = build.change(who, |record| record.state = if flag { waiting(&[on, who], JoinPolicy::AllSettled) } else { pending() });
+                },
+                4 => if let Some(who) = pick(&tasks, one) && ended.insert(who) {
+                    build = build.end(who, failed());
+                },
+                _ => {
+                    // As a line that begins with what is live.
+                    let mut again = Build::default();
+                    for (conversation, owner) in &build.0.conversation_owners {
+                        again.0.own(*conversation, *owner);
+                    }
+                    for (id, lineage) in &build.0.lineage {
+                        again.0.place(*id, *lineage);
+                    }
+                    for record in build.0.live.values() {
+                        again.0.put(record.clone());
+                    }
+                    for unknown in again.0.unknown().1 {
+                        assert!(ended.contains(&unknown.get()), "{unknown} is live");
+                        again.0.end(unknown, &failed());
+                    }
+                    build = again;
+                }
+            }
+            let tree = &build.0;
+            for id in &tasks {
+                proptest::prop_assert_eq!(tree.owned_work(task(*id)), owned_from_below(tree, task(*id)));
+            }
+            let waited = waited(tree);
+            for outcome in tree.outcomes.keys() {
+                proptest::prop_assert!(waited.contains(outcome) && !tree.live.contains_key(outcome));
+            }
+            let known = |task: &TaskId| tree.live.contains_key(task) || tree.outcomes.contains_key(task) || tree.unknown().1.contains(task);
+            proptest::prop_assert!(waited.iter().all(known), "{:?}", tree.unknown());
+        }
+    }
+}
+
+#[test]
+fn places_that_nobody_needs_are_forgotten() {
+    let mut build =
+        chain().task(20, 1, None, waiting(&[5_000], JoinPolicy::AllSettled)).task(5_000, 1, None, pending()).end(5_000, failed());
+    for id in 1_000..3_000 {
+        build = build.task(id, 1, Some(10), pending()).end(id, failed());
+    }
+    assert!(build.0.lineage.len() > 2_000);
+    build.0.forget();
+    assert_eq!(build.0.lineage.keys().copied().collect::<BTreeSet<_>>(), ids(&[10, 11, 12, 20]).into_iter().collect());
+    assert_eq!(build.0.owned_work(task(10)), ids(&[11, 12]));
+    assert_eq!(build.0.outcomes.keys().copied().collect::<Vec<_>>(), ids(&[5_000]));
+    assert_eq!(build.0.unknown(), (vec![], vec![]));
 }
