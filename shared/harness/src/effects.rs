@@ -12,7 +12,7 @@ mod pulse;
 mod sections;
 mod slot;
 mod tool;
-mod watch;
+pub(crate) mod watch;
 
 use std::sync::Arc;
 

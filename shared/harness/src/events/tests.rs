@@ -314,6 +314,30 @@ fn pauses_polls_and_compactions_are_told() {
 }
 
 #[test]
+fn x095_a_compaction_ends_before_its_run_and_starts_before_the_next_one() {
+    let with = |compaction, task, inputs: i64| LiveState {
+        run: Some(Run { task_id: task_id(task), inputs: vec![input(inputs)] }),
+        compactions: Some(vec![CompactionStatus {
+            task_id: task_id(compaction),
+            reason: "overflow".into(),
+            blocking: true,
+            attempt: 1,
+            retry: None,
+        }]),
+        ..LiveState::default()
+    };
+    let before = mount(&with(4, 3, 2));
+    let mut both = next(&before, &with(14, 13, 12));
+    let outcome = TaskOutcome::Aborted { reason: None, result: None };
+    both.tasks = vec![
+        task(3, "pi.generation", TaskState::Terminal { outcome }),
+        task(13, "pi.generation", TaskState::Pending { checkpoint: Json::null() }),
+    ];
+    (both.created, both.decided) = (vec![task_id(13)], vec![task_id(3)]);
+    assert_eq!(names(&tell(&before, &both)), ["compaction_end", "turn_end", "run_end", "compaction_start", "run_start", "turn_start"]);
+}
+
+#[test]
 fn submissions_come_in_the_order_of_their_ids() {
     let before = mount(&LiveState::default());
     let mut many = next(&before, &LiveState::default());
