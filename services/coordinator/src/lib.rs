@@ -23,7 +23,9 @@ use picofleet_fleet::LineServer;
 use picofleet_harness::line::{ConversationWatch, Invocations, LineError, LineOptions, SessionLine, Workers};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
-use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, HostCall, Invoked, Point, Request, Signal, WorkerId};
+use picofleet_harness::wire::{
+    Answer, Beat, BeatAnswer, Follow, FollowCall, Following, Hint, HostCall, Invoked, Point, Refusal, Request, Signal, WorkerId,
+};
 use picofleet_session::storage::{StorageError, Store, Tenant};
 use picofleet_session::{Clock, ConversationId, OpenError, Session, SessionId, SessionOptions, Standing};
 use tokio::sync::{Mutex, mpsc};
@@ -384,13 +386,25 @@ fn finishes(request: &Request) -> bool {
     }
 }
 
+/// The answer to a host that follows something of a session which was closed with its coordinator.
+const fn closed(request: &Request) -> Option<Answer> {
+    match request {
+        Request::Follow(Follow { call: FollowCall::Next { .. }, .. }) => Some(Answer::Following(Following::Closed)),
+        Request::Watch { by: None, .. } => Some(Answer::Refused(Refusal::Gone)),
+        _ => None,
+    }
+}
+
 impl LineServer for Coordinator {
     fn handle(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
             let line = match self.line(session).await {
                 Ok(line) => line,
                 Err(error) if error.quarantined() => return self.quarantined(session, &request).await,
-                Err(error) => return Err(unavailable(session, &error)),
+                Err(error) => {
+                    let closed = matches!(error, ServeError::Stopping).then(|| closed(&request)).flatten();
+                    return closed.ok_or_else(|| unavailable(session, &error));
+                }
             };
             let about = beats::about(session, &request);
             let handled = {

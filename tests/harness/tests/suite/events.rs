@@ -125,7 +125,7 @@ scenario!(s191_one_commit_ends_a_run_and_starts_the_follow_up, async |kit| {
 scenario!(s193_too_many_batches_become_one_snapshot, async |kit| {
     let root = kit.root().await;
     kit.asking("a", Reply::text("abc").more("def")).await;
-    kit.until("the first part", async || committed(&kit).await.is_some()).await;
+    kit.until("the first part", async || committed(&kit).await.is_some_and(|message| text(&message) == "abc")).await;
     let mut slow = root.events().await.unwrap();
     // Who is fast gets everything, and then the slow one has been given everything.
     let mut fast = root.events().await.unwrap();
