@@ -144,7 +144,7 @@ impl Follows {
     }
 
     fn newest(&self, followed: &Followed) -> Point {
-        self.recent.back().copied().unwrap_or(followed.mount.at())
+        self.recent.back().copied().unwrap_or_else(|| followed.mount.at())
     }
 
     /// What a reader gets; `None` where nobody follows the conversation any more.
