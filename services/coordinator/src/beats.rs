@@ -45,12 +45,13 @@ pub(crate) fn about(session: SessionId, request: &Request) -> About {
             Some((task, invocation)) => About::Names(Invoked { session, task, invocation }),
             None => About::Nothing,
         },
-        Request::Watch { by: (task, invocation), .. } => About::Names(Invoked { session, task: *task, invocation: *invocation }),
+        Request::Watch { by: Some((task, invocation)), .. } => About::Names(Invoked { session, task: *task, invocation: *invocation }),
         Request::Read(_)
         | Request::Host(_)
         | Request::Ask { .. }
         | Request::Finish { .. }
         | Request::Release { .. }
+        | Request::Watch { by: None, .. }
         | Request::Follow(_) => About::Nothing,
     }
 }

@@ -25,7 +25,9 @@ use picofleet_fleet::LineServer;
 use picofleet_harness::line::{ConversationWatch, LineError, LineOptions, SessionLine};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
-use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, HostCall, Request, Signal, WorkerId};
+use picofleet_harness::wire::{
+    Answer, Beat, BeatAnswer, Follow, FollowCall, Following, Hint, HostCall, Refusal, Request, Signal, WorkerId,
+};
 use picofleet_session::storage::{StorageError, Store};
 use picofleet_session::{Clock, ConversationId, OpenError, SessionId};
 use tokio::sync::{Mutex, mpsc};
@@ -271,13 +273,25 @@ fn finishes(request: &Request) -> bool {
     }
 }
 
+/// The answer to a host that follows something of a session which was closed with its coordinator.
+const fn closed(request: &Request) -> Option<Answer> {
+    match request {
+        Request::Follow(Follow { call: FollowCall::Next { .. }, .. }) => Some(Answer::Following(Following::Closed)),
+        Request::Watch { by: None, .. } => Some(Answer::Refused(Refusal::Gone)),
+        _ => None,
+    }
+}
+
 impl LineServer for Coordinator {
     fn handle(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
             let (line, visit) = match self.visit(session).await {
                 Ok(visited) => visited,
                 Err(error) if error.quarantined() => return self.quarantined(session, &request).await,
-                Err(error) => return Err(unavailable(session, &error)),
+                Err(error) => {
+                    let closed = matches!(error, ServeError::Stopping).then(|| closed(&request)).flatten();
+                    return closed.ok_or_else(|| unavailable(session, &error));
+                }
             };
             let about = beats::about(session, &request);
             let handled = {

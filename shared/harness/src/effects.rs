@@ -13,7 +13,7 @@ mod pulse;
 mod sections;
 mod slot;
 mod tool;
-mod watch;
+pub(crate) mod watch;
 
 use std::sync::Arc;
 

@@ -237,8 +237,9 @@ pub enum Request {
     Watch {
         /// The watch.
         watch: WatchId,
-        /// For which task, and by which invocation: it ends with it.
-        by: (TaskId, InvocationId),
+        /// For which task, and by which invocation: it ends with it. A host's has none, and ends when its reader stays away.
+        #[serde(default)]
+        by: Option<(TaskId, InvocationId)>,
         /// What is asked.
         call: Box<WatchCall>,
     },

@@ -23,6 +23,8 @@ pub struct Reply {
     text: String,
     calls: Vec<(String, String, Json)>,
     error: Option<String>,
+    /// More text, behind another [`Stage::release`].
+    more: String,
     /// It stops behind its text until [`Stage::release`].
     held: bool,
     /// It comes later: the time between fetches, where the provider says one.
@@ -100,6 +102,13 @@ impl Reply {
     pub fn cut(mut self) -> Self {
         self.cut = true;
         self
+    }
+
+    /// It goes on with more text once it is released, and stops again behind that.
+    #[must_use]
+    pub fn more(mut self, text: &str) -> Self {
+        self.more = text.to_owned();
+        self.held()
     }
 
     /// Its price is no JSON number.
@@ -214,6 +223,21 @@ impl Stage {
             head.push(StreamEvent::TextStart { index: 0 });
             head.push(StreamEvent::TextDelta { index: 0, delta: reply.text.clone() });
         }
+        let (stage, more, stopped) = (self.clone(), reply.more.clone(), cancel.clone());
+        let middle = async move {
+            if more.is_empty() {
+                return Vec::new();
+            }
+            tokio::select! {
+                biased;
+                // The end says that it was cancelled.
+                () = stopped.cancelled() => Vec::new(),
+                permit = stage.inner.release.acquire() => {
+                    permit.unwrap().forget();
+                    vec![StreamEvent::TextDelta { index: 0, delta: more }]
+                }
+            }
+        };
         let stage = self.clone();
         let tail = async move {
             if reply.held {
@@ -228,7 +252,8 @@ impl Stage {
             }
             StreamEvent::terminal(message)
         };
-        futures::stream::iter(head).chain(futures::stream::once(tail)).boxed()
+        let middle = futures::stream::once(middle).flat_map(futures::stream::iter);
+        futures::stream::iter(head).chain(middle).chain(futures::stream::once(tail)).boxed()
     }
 }
 
@@ -253,7 +278,7 @@ fn whole(reply: &Reply, empty: &AssistantMessage, model: &Model, handle: Option<
         message.content.push(AssistantBlock::Thinking(thinking));
     }
     if !reply.text.is_empty() {
-        message.content.push(AssistantBlock::Text(TextContent::new(reply.text.as_str())));
+        message.content.push(AssistantBlock::Text(TextContent::new(format!("{}{}", reply.text, reply.more))));
     }
     for (id, name, arguments) in &reply.calls {
         message.content.push(AssistantBlock::ToolCall(ToolCall {

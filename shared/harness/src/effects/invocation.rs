@@ -410,15 +410,7 @@ impl Invocation {
 
     /// Sends a message until it is answered or the outage has lasted too long; what came of it last.
     pub(super) async fn sent(&self, request: Request) -> Result<Answer, CallError> {
-        let started = Instant::now();
-        loop {
-            match repeated(&*self.transport, self.session, request.clone()).await {
-                Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. })
-                    if !self.cancel.is_cancelled() && started.elapsed() < REQUEST => {}
-                answer => return answer,
-            }
-            tokio::time::sleep(OUTAGE_PAUSE).await;
-        }
+        lasting(&*self.transport, self.session, request, &self.cancel).await
     }
 
     /// Runs something beside the phases, until it is over or the invocation is.
@@ -440,6 +432,24 @@ impl Invocation {
         beside.shutdown().await;
         // Best effort: an invocation that is not reported ends with its lease.
         let _ = self.transport.call(self.session, Request::Ended { task: self.task, invocation: self.id }).await;
+    }
+}
+
+/// Sends a message until it is answered, the outage has lasted too long, or nobody wants to wait for its end; what came of it last.
+pub(crate) async fn lasting(
+    transport: &dyn Transport,
+    session: SessionId,
+    request: Request,
+    cancel: &CancellationToken,
+) -> Result<Answer, CallError> {
+    let started = Instant::now();
+    loop {
+        match repeated(transport, session, request.clone()).await {
+            Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. })
+                if !cancel.is_cancelled() && started.elapsed() < REQUEST => {}
+            answer => return answer,
+        }
+        tokio::time::sleep(OUTAGE_PAUSE).await;
     }
 }
 

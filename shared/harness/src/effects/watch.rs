@@ -1,11 +1,16 @@
-//! Watches of documents by an invocation (section 9.2): the line keeps the frames, and a task of the worker brings them as they are taken.
+//! Watches of documents by an invocation or a host (section 9.2): the line keeps the frames, and a task of the reader's process brings them
+//! as they are taken.
 
 use std::sync::Arc;
 
-use picofleet_session::{DocValue, Json, Op, StoredReader, StoredValue, Watch, WatchEnd, WatchFeed, apply, ops_from_json};
+use picofleet_session::{
+    DefinitionError, DocValue, InvocationId, Json, Op, SessionId, StoredReader, StoredValue, TaskId, Watch, WatchEnd, WatchFeed, apply,
+    ops_from_json,
+};
+use tokio_util::sync::CancellationToken;
 
-use super::invocation::{Fault, Invocation, unexpected};
-use crate::transport::CallError;
+use super::invocation::{Fault, Invocation, lasting, unexpected};
+use crate::transport::{CallError, Transport};
 use crate::wire::{Answer, Refusal, Request, WatchCall, WatchChange, WatchFrame, WatchId, Watched};
 
 /// How long one message waits for frames, in milliseconds; then it is sent again.
@@ -14,33 +19,77 @@ const WAIT_MS: u64 = 20_000;
 impl Invocation {
     /// Watches a document until the invocation is over; `None` where there is none.
     pub(crate) async fn watch_doc<T: DocValue>(self: &Arc<Self>, reader: StoredReader) -> Result<Option<Watch<T>>, Fault> {
-        let id = WatchId::random();
-        let stored = match self.call(self.watching(id, WatchCall::Begin(reader.address().clone()))).await? {
-            Answer::Watched(Watched::Begun(stored)) => *stored,
-            Answer::Watched(Watched::Absent) => return Ok(None),
-            Answer::Refused(Refusal::Rejected(why)) => {
-                return Err(Fault::Failed(picofleet_session::TaskError { message: why, detail: None }));
+        let by = Some((self.task(), self.id()));
+        let source = Source::new(Arc::clone(self.transport()), self.session(), by, (self.over().clone(), self.cancel().clone()));
+        match self.call(source.asks(WatchCall::Begin(reader.address().clone()))).await? {
+            Answer::Watched(Watched::Begun(stored)) => {
+                let (watch, feeder) = source.watch(reader, *stored).map_err(|error| Fault::failed(&error))?;
+                // It ends with the watch, and with the invocation.
+                self.spawn_beside(feeder);
+                Ok(Some(watch.until_ends(self.over().clone(), WatchEnd::Stopped)))
             }
-            other => return Err(unexpected(other)),
-        };
-        let value = reader.value(stored.clone()).map_err(|error| Fault::failed(&error))?;
-        let (watch, feed) = Watch::fed(reader.kind(), stored.record.create.id, value.clone());
-        let watch = watch.until_ends(self.over().clone(), WatchEnd::Stopped);
-        let feeder = Feeder { invocation: Arc::clone(self), id, reader, stored, value, seen: 0, feed };
-        // It ends with the watch, and with the invocation.
-        self.spawn_beside(feeder.run());
-        Ok(Some(watch))
+            Answer::Watched(Watched::Absent) => Ok(None),
+            Answer::Refused(Refusal::Rejected(why)) => Err(Fault::Failed(picofleet_session::TaskError { message: why, detail: None })),
+            other => Err(unexpected(other)),
+        }
+    }
+}
+
+/// Where a watch comes from, and who reads it.
+pub(crate) struct Source {
+    transport: Arc<dyn Transport>,
+    session: SessionId,
+    id: WatchId,
+    /// The invocation; `None` for a host.
+    by: Option<(TaskId, InvocationId)>,
+    /// The reader is over: nothing is said any more.
+    over: CancellationToken,
+    /// The reader is to stop: no outage is waited for.
+    cancel: CancellationToken,
+}
+
+impl Source {
+    /// The source of a watch that has not begun.
+    pub(crate) fn new(
+        transport: Arc<dyn Transport>,
+        session: SessionId,
+        by: Option<(TaskId, InvocationId)>,
+        (over, cancel): (CancellationToken, CancellationToken),
+    ) -> Self {
+        Self { transport, session, id: WatchId::random(), by, over, cancel }
     }
 
-    fn watching(&self, watch: WatchId, call: WatchCall) -> Request {
-        Request::Watch { watch, by: (self.task(), self.id()), call: Box::new(call) }
+    /// A call of the watch.
+    pub(crate) fn asks(&self, call: WatchCall) -> Request {
+        Request::Watch { watch: self.id, by: self.by, call: Box::new(call) }
+    }
+
+    /// The watch that begins with a value, and what feeds it until it ends.
+    pub(crate) fn watch<T: DocValue>(
+        self,
+        reader: StoredReader,
+        stored: StoredValue,
+    ) -> Result<(Watch<T>, impl Future<Output = ()> + Send + 'static), DefinitionError> {
+        let value = reader.value(stored.clone())?;
+        let (watch, feed) = Watch::fed(reader.kind(), stored.record.create.id, value.clone());
+        Ok((watch, Feeder { source: self, reader, stored, value, seen: 0, feed }.run()))
+    }
+
+    /// Why a watch ends where no frames come: nobody who has the line now could be reached, or its reader or the session is over.
+    fn reason(&self, answer: &Result<Answer, CallError>) -> WatchEnd {
+        match answer {
+            Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::Unavailable { .. }) => WatchEnd::Takeover,
+            Err(CallError::Closed(_)) => WatchEnd::SessionClosed,
+            Ok(Answer::Refused(Refusal::Gone)) if self.by.is_none() => WatchEnd::SessionClosed,
+            Ok(Answer::Refused(Refusal::Gone)) => WatchEnd::Stopped,
+            _ => WatchEnd::SessionFailed,
+        }
     }
 }
 
 /// Brings the frames of one watch.
 struct Feeder {
-    invocation: Arc<Invocation>,
-    id: WatchId,
+    source: Source,
     reader: StoredReader,
     /// The document as the line stored it: what operations stand on.
     stored: StoredValue,
@@ -53,20 +102,20 @@ struct Feeder {
 
 impl Feeder {
     async fn run(mut self) {
-        let over = self.invocation.over().clone();
+        let over = self.source.over.clone();
         while self.wanted().await {
             let document = self.stored.record.create.id;
-            let next = self.invocation.watching(self.id, WatchCall::Next { document, seen: self.seen, timeout_ms: WAIT_MS });
+            let next = self.source.asks(WatchCall::Next { document, seen: self.seen, timeout_ms: WAIT_MS });
             let answer = tokio::select! {
                 biased;
                 () = over.cancelled() => return,
                 () = self.feed.ended() => break,
-                answer = self.invocation.sent(next) => answer,
+                answer = lasting(&*self.source.transport, self.source.session, next, &self.source.cancel) => answer,
             };
             let frames = match answer {
                 Ok(Answer::Watched(Watched::Frames(frames))) => frames,
                 other => {
-                    self.feed.end(reason(&other));
+                    self.feed.end(self.source.reason(&other));
                     return;
                 }
             };
@@ -77,8 +126,8 @@ impl Feeder {
             }
         }
         if !over.is_cancelled() {
-            // Best effort: what the line keeps of it ends with the invocation.
-            let _ = self.invocation.transport().call(self.invocation.session(), self.invocation.watching(self.id, WatchCall::Stop)).await;
+            // Best effort: what the line keeps of it ends with the reader.
+            let _ = self.source.transport.call(self.source.session, self.source.asks(WatchCall::Stop)).await;
         }
     }
 
@@ -86,7 +135,7 @@ impl Feeder {
     async fn wanted(&self) -> bool {
         tokio::select! {
             biased;
-            () = self.invocation.over().cancelled() => false,
+            () = self.source.over.cancelled() => false,
             wanted = self.feed.wanted() => wanted,
         }
     }
@@ -119,16 +168,6 @@ impl Feeder {
         self.value = value.clone();
         self.feed.push(value, ops, seq);
         Ok(())
-    }
-}
-
-/// Why a watch ends where no frames come: nobody who has the line now could be reached, or the invocation is over.
-fn reason(answer: &Result<Answer, CallError>) -> WatchEnd {
-    match answer {
-        Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::Unavailable { .. }) => WatchEnd::Takeover,
-        Ok(Answer::Refused(Refusal::Gone)) => WatchEnd::Stopped,
-        Err(CallError::Closed(_)) => WatchEnd::SessionClosed,
-        _ => WatchEnd::SessionFailed,
     }
 }
 

@@ -1,14 +1,16 @@
-//! The view of a conversation as a host gets it (section 9.3).
+//! Views of conversations and watches of documents as a host gets them (sections 9.2 and 9.3).
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use picofleet_session::{DocumentId, Frame, Json, Watch, WatchEnd};
+use picofleet_session::{DocToken, DocValue, DocumentId, FamilyToken, Frame, Json, Scope, StoredReader, Watch, WatchEnd};
 use tokio_util::sync::CancellationToken;
 
 use super::follow::Hub;
-use super::{Conversation, HostError};
+use super::{Conversation, Harness, HostError};
+use crate::effects::watch::Source;
 use crate::view::{ConversationView, Mount};
+use crate::wire::{Answer, Refusal, WatchCall, Watched};
 
 /// What a view's errors name it.
 const KIND: &str = "the view of a conversation";
@@ -48,6 +50,49 @@ impl Conversation {
     pub async fn watch(&self) -> Result<ViewWatch, HostError> {
         let hub = Hub::of(&self.harness.caller, self.id).await?;
         Ok(ViewWatch::attach(hub))
+    }
+}
+
+impl Harness {
+    /// Watches a token's document: the committed value, and every later one as a frame (section 9.2). `None` where there is none. It stays
+    /// with this incarnation. Where the session gets another owner it goes on with one root replacement.
+    ///
+    /// # Errors
+    /// [`HostError::Unavailable`]; [`HostError::Invalid`] where hosts have too many watches, and for a value that the token can't read.
+    pub async fn watch_doc<T: DocValue, S: Scope>(&self, token: &DocToken<T, S>, at: S::At) -> Result<Option<Watch<T>>, HostError> {
+        self.watch_stored(token.reader(at)).await
+    }
+
+    /// [`Harness::watch_doc`] of a member of a family.
+    ///
+    /// # Errors
+    /// As [`Harness::watch_doc`].
+    pub async fn watch_doc_in<T: DocValue, I, S: Scope>(
+        &self,
+        family: &FamilyToken<T, I, S>,
+        at: S::At,
+        key: &str,
+    ) -> Result<Option<Watch<T>>, HostError> {
+        self.watch_stored(family.reader(at, key)).await
+    }
+
+    async fn watch_stored<T: DocValue>(&self, reader: StoredReader) -> Result<Option<Watch<T>>, HostError> {
+        let caller = &self.caller;
+        // Nothing but its own end ends it.
+        let ends = (CancellationToken::new(), CancellationToken::new());
+        let source = Source::new(Arc::clone(caller.transport()), caller.session(), None, ends);
+        match caller.request(source.asks(WatchCall::Begin(reader.address().clone()))).await? {
+            Answer::Watched(Watched::Begun(stored)) => {
+                let invalid = |error: picofleet_session::DefinitionError| HostError::Invalid { field: None, why: error.to_string() };
+                let (watch, feeder) = source.watch(reader, *stored).map_err(invalid)?;
+                // It ends with the watch.
+                tokio::spawn(feeder);
+                Ok(Some(watch))
+            }
+            Answer::Watched(Watched::Absent) => Ok(None),
+            Answer::Refused(Refusal::Gone) => Err(HostError::Unavailable("the session is closing".to_owned())),
+            other => Err(super::call::value::<()>(other).map_or_else(HostError::from, |()| HostError::Answer("no watch".to_owned()))),
+        }
     }
 }
 

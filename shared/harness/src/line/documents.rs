@@ -7,6 +7,7 @@ use picofleet_session::{
     CommitError, DocumentAddress, DocumentChange, DocumentId, InvocationId, Point, Publication, Seq, Standing, StoredDocument, TaskId,
     TxError, ValueChange, WATCH_FRAMES_MAX, ops_to_json,
 };
+use tokio::time::Instant;
 
 use super::{LineError, SessionLine, State};
 use crate::inspection::Scheduling;
@@ -14,6 +15,10 @@ use crate::wire::{Answer, Refusal, WatchCall, WatchChange, WatchFrame, WatchId, 
 
 /// How many watches one invocation has at once.
 const WATCHES_MAX: usize = 64;
+/// How many watches all hosts have at once.
+const HOST_WATCHES_MAX: usize = 4_096;
+/// How long a host may stay away from a watch. Longer than any call waits on the line.
+const AWAY_MAX: Duration = Duration::from_secs(180);
 /// How many frames one answer has at most.
 const BATCH_MAX: usize = 32;
 
@@ -23,9 +28,14 @@ const GONE: Answer = Answer::Refused(Refusal::Gone);
 #[derive(Default)]
 pub(super) struct Watches(BTreeMap<WatchId, Watching>);
 
+/// The invocation that watches; `None` for a host.
+type Watcher = Option<(TaskId, InvocationId)>;
+
 /// One watch: what its invocation has not taken yet.
 struct Watching {
-    by: (TaskId, InvocationId),
+    by: Watcher,
+    /// When its reader was here last.
+    seen: Instant,
     document: DocumentId,
     /// The version of the value that its reader has behind all frames.
     version: u32,
@@ -37,8 +47,8 @@ struct Watching {
 }
 
 impl Watching {
-    const fn new(by: (TaskId, InvocationId), document: DocumentId, version: u32, newest: u64) -> Self {
-        Self { by, document, version, newest, sent: newest, frames: VecDeque::new() }
+    fn new(by: Watcher, document: DocumentId, version: u32, newest: u64) -> Self {
+        Self { by, seen: Instant::now(), document, version, newest, sent: newest, frames: VecDeque::new() }
     }
 
     fn follow(&mut self, change: &DocumentChange, seq: Seq) {
@@ -73,6 +83,7 @@ impl Watching {
 
     /// The next frames behind what has arrived.
     fn take(&mut self, seen: u64) -> Vec<WatchFrame> {
+        self.seen = Instant::now();
         self.frames.retain(|frame| frame.number > seen);
         let batch: Vec<WatchFrame> = self.frames.iter().take(BATCH_MAX).cloned().collect();
         self.sent = batch.last().map_or(self.sent, |frame| self.sent.max(frame.number));
@@ -95,15 +106,19 @@ impl Watches {
         }
     }
 
-    /// Forgets the watches of invocations that are over.
+    /// Forgets the watches of invocations that are over, and of hosts that stay away.
     pub(super) fn retain(&mut self, holds: impl Fn(TaskId, InvocationId) -> bool) {
-        self.0.retain(|_, watching| holds(watching.by.0, watching.by.1));
+        self.0.retain(|_, watching| match watching.by {
+            Some((task, invocation)) => holds(task, invocation),
+            None => watching.seen.elapsed() < AWAY_MAX,
+        });
     }
 
     fn begin(&mut self, id: WatchId, watching: Watching) -> Result<(), Refusal> {
         let mine = self.0.iter().filter(|(other, other_watching)| **other != id && other_watching.by == watching.by).count();
-        if mine >= WATCHES_MAX {
-            return Err(Refusal::Rejected(format!("an invocation has {WATCHES_MAX} watches at most; stop one that is not needed")));
+        let (who, most) = if watching.by.is_some() { ("an invocation has", WATCHES_MAX) } else { ("hosts have", HOST_WATCHES_MAX) };
+        if mine >= most {
+            return Err(Refusal::Rejected(format!("{who} {most} watches at most; stop one that is not needed")));
         }
         self.0.insert(id, watching);
         Ok(())
@@ -111,15 +126,16 @@ impl Watches {
 }
 
 impl State {
-    /// Whether an invocation may watch.
-    fn watches(&self, (task, invocation): (TaskId, InvocationId)) -> bool {
-        self.scheduling != Scheduling::Closing && self.held.get(&task).is_some_and(|held| held.invocation == invocation)
+    /// Whether somebody may watch: a host as long as the line is not closing, an invocation as long as it goes on, too.
+    fn watches(&self, by: Watcher) -> bool {
+        let goes_on = |(task, invocation)| self.held.get(&task).is_some_and(|held| held.invocation == invocation);
+        self.scheduling != Scheduling::Closing && by.is_none_or(goes_on)
     }
 }
 
 impl SessionLine {
     /// Answers a call of a watch.
-    pub(super) async fn watch_document(&self, id: WatchId, by: (TaskId, InvocationId), call: WatchCall) -> Result<Answer, LineError> {
+    pub(super) async fn watch_document(&self, id: WatchId, by: Watcher, call: WatchCall) -> Result<Answer, LineError> {
         if !self.state().watches(by) {
             return Ok(GONE);
         }
@@ -140,7 +156,7 @@ impl SessionLine {
     }
 
     /// The line is held while the value is read and the watch registered, so that no commit falls between the two.
-    async fn begin_watch(&self, id: WatchId, by: (TaskId, InvocationId), address: DocumentAddress) -> Result<Answer, LineError> {
+    async fn begin_watch(&self, id: WatchId, by: Watcher, address: DocumentAddress) -> Result<Answer, LineError> {
         let begun = self
             .session()
             .commit(async |_| {
@@ -158,13 +174,7 @@ impl SessionLine {
     }
 
     /// Goes on with a watch of an earlier opening: its reader gets the whole value, or hears that the document is gone.
-    async fn watch_again(
-        &self,
-        id: WatchId,
-        by: (TaskId, InvocationId),
-        document: DocumentId,
-        seen: u64,
-    ) -> Result<Result<(), Refusal>, LineError> {
+    async fn watch_again(&self, id: WatchId, by: Watcher, document: DocumentId, seen: u64) -> Result<Result<(), Refusal>, LineError> {
         let begun = self
             .session()
             .commit(async |_| {
@@ -183,7 +193,7 @@ impl SessionLine {
         Ok(begun)
     }
 
-    async fn next_frames(&self, id: WatchId, by: (TaskId, InvocationId), seen: u64, timeout: Duration) -> Result<Answer, LineError> {
+    async fn next_frames(&self, id: WatchId, by: Watcher, seen: u64, timeout: Duration) -> Result<Answer, LineError> {
         let look = || -> super::wait::Look<'_, Answer> {
             let mut state = self.state();
             let open = self.session().standing() == Standing::Open;

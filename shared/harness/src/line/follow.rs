@@ -62,8 +62,10 @@ impl Followed {
         Self { floor: mount.at(), mount, frames: VecDeque::new(), bytes: 0, readers: BTreeMap::new() }
     }
 
-    fn previous(&self) -> Point {
-        self.frames.back().map_or(self.floor, |(frame, _)| frame.at)
+    /// The frame before the next one. The commit that the first one stands on is none of the conversation, so that a reader need not have
+    /// heard of it.
+    fn previous(&self) -> Option<Point> {
+        self.frames.back().map(|(frame, _)| frame.at)
     }
 
     fn follow(&mut self, frame: Frame) -> Result<(), FrameError> {
@@ -108,7 +110,7 @@ impl Follows {
             let next_id = self.next_id;
             self.followed.retain(|conversation, followed| {
                 followed.readers.retain(|_, seen| now.duration_since(*seen) < AWAY_MAX);
-                let before = Before { previous: Some(followed.previous()), next_id, live };
+                let before = Before { previous: followed.previous(), next_id, live };
                 let followed = match frame(publication, *conversation, before) {
                     Some(frame) => followed.follow(frame).map(|()| !followed.readers.is_empty()),
                     None => Ok(!followed.readers.is_empty()),
@@ -148,7 +150,7 @@ impl Follows {
     }
 
     fn newest(&self, followed: &Followed) -> Point {
-        self.recent.back().copied().unwrap_or(followed.mount.at())
+        self.recent.back().copied().unwrap_or_else(|| followed.mount.at())
     }
 
     /// What a reader gets; `None` where nobody follows the conversation any more.

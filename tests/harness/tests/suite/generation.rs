@@ -334,7 +334,7 @@ fn shows_a_part(frame: &Frame) -> bool {
     };
     let ops = |change: &DocumentFrame| match change {
         DocumentFrame::Ops(ops) => ops.as_array().is_some_and(|ops| ops.iter().all(|op| part(op) == Some(true))),
-        DocumentFrame::Value(_) | DocumentFrame::Retired => false,
+        DocumentFrame::Value(_) | DocumentFrame::Retired | DocumentFrame::Stored => false,
     };
     let records = frame.entries.is_empty() && frame.submissions.is_empty() && frame.tasks.is_empty();
     records && frame.documents.iter().all(|(kind, change)| kind == "pi.live" && ops(change))
