@@ -6,6 +6,7 @@ mod tasks;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use picofleet_harness::kinds::COMPACTED;
 use picofleet_session::storage::{Batch, Commit, Head, Write};
 use picofleet_session::{
     ConversationId, ConversationRecord, EntryRecord, InvocationRow, Seq, SessionId, SubmissionId, SubmissionRecord, TaskId, TaskRecord,
@@ -145,6 +146,10 @@ impl Model {
                 let entries = self.entries.entry(record.conversation_id).or_default();
                 if entries.last().is_some_and(|last| last.id >= record.id) {
                     found.push(format!("entry {} is not behind the last one of conversation {}", record.id, record.conversation_id));
+                }
+                let start = entries.iter().rev().find_map(|entry| entry.head);
+                if record.kind == COMPACTED.kind && record.head < start {
+                    found.push(format!("summary {} cuts at {:?}, and the context began at {start:?}", record.id, record.head));
                 }
                 entries.push(Arc::clone(record));
             }

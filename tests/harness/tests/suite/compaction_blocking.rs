@@ -10,7 +10,7 @@ use picofleet_harness_tests::{Asked, AskedCompaction, Kit, Reply, scenario};
 use picofleet_session::message::Usage;
 use picofleet_session::{Json, SubmissionStatus, TaskId, TaskOutcome, TaskState};
 
-use super::compaction::{compacted, context, history, keep, policy, shown, statuses, words};
+use super::compaction_kit::{compacted, context, history, keep, policy, shown, statuses, words};
 use super::{detail, empty, reason};
 
 const TOO_LONG: &str = "prompt is too long: 200000 tokens > 100000 maximum";

@@ -8,7 +8,7 @@ use picofleet_harness_tests::{AskedCompaction, Kit, Reply, scenario};
 use picofleet_models::transcript::collapse_system_messages;
 use picofleet_session::{SubmissionId, SubmissionStatus};
 
-use super::compaction::{
+use super::compaction_kit::{
     compacted, context, entry, history, keep, newest_summary, policy, result, shown, spent, statuses, summarizing, words, write_state,
 };
 use super::reason;
