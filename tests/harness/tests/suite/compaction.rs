@@ -261,6 +261,20 @@ scenario!(a_manual_compaction_is_work_of_its_conversation, async |kit| {
     assert!(matches!(HostError::from(failure), HostError::NotFound { .. }));
 });
 
+scenario!(an_abort_in_a_pause_needs_no_worker, async |kit| {
+    history(&kit, 3).await;
+    keep(&kit, 150).await;
+    let root = kit.root().await;
+    kit.stage.give(Reply::error("503 overloaded"));
+    let task = root.compact(None).await.unwrap();
+    kit.until("a pause", async || statuses(&root).await.iter().any(|status| status.retry.is_some())).await;
+    kit.faults.cut();
+    kit.harness().abort_task(task.erase()).await.unwrap();
+    assert!(matches!(kit.outcome(task).await, Outcome::Aborted { .. }));
+    assert_eq!(kit.document("pi.live").await, empty());
+    kit.faults.mend();
+});
+
 scenario!(a_hook_decides_about_a_compaction, async |kit| {
     history(&kit, 3).await;
     keep(&kit, 150).await;
