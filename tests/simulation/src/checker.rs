@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use picofleet_harness::kinds::COMPACTED;
 use picofleet_session::storage::{Batch, Commit, Head, Write};
 use picofleet_session::{
     CommitToken, ConversationId, ConversationRecord, EntryRecord, InvocationId, InvocationRow, Seq, SessionId, SubmissionId,
@@ -186,6 +187,10 @@ impl Model {
                 let entries = self.entries.entry(record.conversation_id).or_default();
                 if entries.last().is_some_and(|last| last.id >= record.id) {
                     found.push(format!("entry {} is not behind the last one of conversation {}", record.id, record.conversation_id));
+                }
+                let start = entries.iter().rev().find_map(|entry| entry.head);
+                if record.kind == COMPACTED.kind && record.head < start {
+                    found.push(format!("summary {} cuts at {:?}, and the context began at {start:?}", record.id, record.head));
                 }
                 entries.push(Arc::clone(record));
             }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use picofleet_harness::config::{ConversationConfig, RetryPolicy};
+use picofleet_harness::config::{CompactionPolicy, ConversationConfig, RetryPolicy};
 pub use picofleet_harness::guard::Guard;
 use picofleet_harness::guard::Guards;
 use picofleet_harness::kinds::GENERATION;
@@ -113,10 +113,13 @@ fn report(seed: u64, world: &World, checker: &Checker) -> Report {
 /// The root conversation with its model. Repeated until it is done.
 async fn set_up(world: &World, host: &Side) {
     let retry = RetryPolicy { enabled: true, max_retries: 2, base_delay_ms: 500.0, max_agent_delay_ms: Some(5_000.0) };
+    // Answers report up to 100 tokens of a window of 1,000: many are above 30, some above 80.
+    let compaction = CompactionPolicy { enabled: true, reserve_tokens: 920, keep_recent_tokens: 30, background_tokens: 50 };
     let config = ConversationConfig {
         model: Some(world::model_ref()),
         active_tools: world::TOOLS.iter().map(|name| (*name).to_owned()).collect(),
         retry: Some(retry),
+        compaction: Some(compaction),
         ..ConversationConfig::default()
     };
     for call in [HostCall::Root, HostCall::Configure { conversation: ROOT, config: Box::new(config) }] {

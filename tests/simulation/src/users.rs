@@ -87,6 +87,11 @@ async fn one(world: &World, side: &Side, conversation: ConversationId, key: &str
         7 => {
             call(side, world, HostCall::Inspect).await;
         }
+        9 => {
+            world.count("user compacts");
+            let compact = HostCall::Compact { conversation, instructions: world.once_in(2).then(|| "names".to_owned()) };
+            call(side, world, HostCall::Keyed { key: key.to_owned(), call: Box::new(compact) }).await;
+        }
         kind => {
             world.count("user submits");
             let when = match kind % 3 {

@@ -110,7 +110,7 @@ pub(super) async fn round_done(tx: &Tx, task: &TaskRecord, round: Round) -> Resu
     if !round.pending.is_empty() {
         return Ok(Then::Stale);
     }
-    let facts = Facts::read(tx, task.conversation_id).await?;
+    let mut facts = Facts::read(tx, task.conversation_id).await?;
     let controls = controls(tx, task, &round).await?;
     add_tools(tx, task, &controls).await?;
     let handoff = controls.iter().rev().find_map(|control| control.as_ref().and_then(|control| control.handoff.clone()));
@@ -119,7 +119,8 @@ pub(super) async fn round_done(tx: &Tx, task: &TaskRecord, round: Round) -> Resu
     let result = TaskOutcome::Completed { result: entry_result(round.assistant) };
     if handoff.is_some() || terminate {
         if let Some(text) = handoff {
-            append_reset(tx, task, text).await?;
+            // It counts for what the boundary places behind it: a summary of what it cut is stale.
+            facts.active_from = Some(append_reset(tx, task, text).await?);
         }
         end_run(tx, task, RunEnd::Done(round.assistant)).await?;
         final_boundary_with(tx, task.conversation_id, &facts, None).await?;
@@ -172,10 +173,10 @@ async fn add_tools(tx: &Tx, task: &TaskRecord, controls: &[Option<Control>]) -> 
 }
 
 /// A reset with a handoff text, exactly what `reset(handoff)` writes (section 8.1).
-async fn append_reset(tx: &Tx, task: &TaskRecord, text: String) -> Result<(), TxError> {
+async fn append_reset(tx: &Tx, task: &TaskRecord, text: String) -> Result<EntryId, TxError> {
     let message = Message::User(UserMessage { content: text.into(), timestamp: tx.now() });
-    tx.append_entry(task.conversation_id, EntryDraft::new(RESET.kind).model(vec![message]).head(DraftHead::Itself)).await?;
-    Ok(())
+    let entry = EntryDraft::new(RESET.kind).model(vec![message]).head(DraftHead::Itself);
+    Ok(tx.append_entry(task.conversation_id, entry).await?.id)
 }
 
 /// Aborted results for the calls of a round that never started (section 8.5).

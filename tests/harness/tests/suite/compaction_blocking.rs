@@ -10,7 +10,7 @@ use picofleet_harness_tests::{Asked, AskedCompaction, Kit, Reply, scenario};
 use picofleet_session::message::Usage;
 use picofleet_session::{Json, SubmissionStatus, TaskId, TaskOutcome, TaskState};
 
-use super::compaction::{compacted, context, history, keep, policy, shown, statuses, words};
+use super::compaction_kit::{compacted, context, history, keep, policy, shown, statuses, words};
 use super::{detail, empty, reason};
 
 const TOO_LONG: &str = "prompt is too long: 200000 tokens > 100000 maximum";
@@ -232,6 +232,8 @@ scenario!(x080_usage_from_before_a_summary_is_not_looked_at, async |kit| {
     kit.gate.begun().await;
     kit.stage.give(Reply::text("SUMMARY"));
     compacted(&kit).await;
+    // What is kept of the new context has something to compact again.
+    keep(&kit, 50).await;
     kit.stage.give(Reply::text("x"));
     kit.gate.open();
     assert_eq!(kit.settled(&go).await.status(), SubmissionStatus::Done);

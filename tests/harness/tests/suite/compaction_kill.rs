@@ -8,7 +8,7 @@ use picofleet_harness_tests::{Kit, Reply, scenario};
 use picofleet_session::{SubmissionStatus, TaskState};
 use tokio::sync::Semaphore;
 
-use super::compaction::{compacted, context, history, keep, result, spent, statuses, summarizing, write_state};
+use super::compaction_kit::{compacted, context, history, keep, result, spent, statuses, summarizing, write_state};
 
 /// Waits until it is let go, and then declines nothing.
 struct Stuck {

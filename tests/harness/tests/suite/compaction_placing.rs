@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use picofleet_harness::compaction::CompactionResult;
 use picofleet_harness::hooks::{CompactionChoice, CompactionTask};
-use picofleet_harness_tests::{AskedCompaction, Kit, Reply, scenario};
+use picofleet_harness::tool::Control;
+use picofleet_harness::tools::{ToolError, ToolResult};
+use picofleet_harness_tests::{AskedCompaction, Closure, Kit, Reply, scenario};
 use picofleet_models::transcript::collapse_system_messages;
 use picofleet_session::{SubmissionId, SubmissionStatus};
 
-use super::compaction::{
+use super::compaction_kit::{
     compacted, context, entry, history, keep, newest_summary, policy, result, shown, spent, statuses, summarizing, words, write_state,
 };
 use super::reason;
@@ -60,6 +62,24 @@ scenario!(s164_a_reset_makes_a_summary_stale, async |kit| {
     assert_eq!(write_state(&kit, write).await, "stale");
     assert_eq!(spent(&kit).await, before + 15);
     assert_eq!(kit.kinds().await.iter().filter(|kind| *kind == "pi.compaction").count(), 0);
+});
+
+scenario!(s164_a_handoff_makes_a_queued_summary_stale, async |kit| {
+    let hand = Closure::new("hand", |_, _| async {
+        let control = Control { handoff: Some("go on".to_owned()), ..Control::default() };
+        Ok::<_, ToolError>(ToolResult { control: Some(control), ..ToolResult::text("over") })
+    });
+    kit.registry.tool(hand).unwrap();
+    kit.root().await.set_active_tools(["hand"]).await.unwrap();
+    history(&kit, 3).await;
+    keep(&kit, 150).await;
+    let go = kit.asking("go", Reply::call("c1", "hand", "{}")).await;
+    kit.stage.give(Reply::text("SUMMARY"));
+    let write = compacted(&kit).await;
+    kit.stage.release();
+    assert_eq!(kit.settled(&go).await.status(), SubmissionStatus::Done);
+    assert_eq!(write_state(&kit, write).await, "stale");
+    assert_eq!(last_kinds(&kit, 2).await, ["pi.tool-result", "pi.reset"]);
 });
 
 /// Two summaries that keep so much, queued in this order, and what a boundary makes of them.

@@ -9,7 +9,7 @@ use picofleet_session::message::{
 };
 use picofleet_session::{EntryDraft, EntryId, Json, Millis};
 
-use super::compaction::{context, keep, newest_summary, result, words};
+use super::compaction_kit::{context, keep, newest_summary, result, words};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

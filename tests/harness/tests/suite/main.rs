@@ -11,6 +11,7 @@ mod closing;
 mod compaction;
 mod compaction_blocking;
 mod compaction_kill;
+mod compaction_kit;
 mod compaction_placing;
 mod compaction_selection;
 mod completing;

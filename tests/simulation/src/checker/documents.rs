@@ -1,14 +1,16 @@
 //! Invariants of the built-in documents (`docs/invariants.md`, D1 to D6): run control, inbox and usage against the records.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use picofleet_harness::inbox::InboxState;
-use picofleet_harness::kinds::GENERATION;
+use picofleet_harness::kinds::{COMPACTION, GENERATION};
 use picofleet_harness::live::LiveState;
 use picofleet_harness::usage::{UsageState, add};
 use picofleet_session::message::Message;
 use picofleet_session::{
-    ConversationId, DocumentContent, DocumentCreate, DocumentId, DocumentScope, Json, SubmissionRecord, SubmissionStatus, apply,
+    ConversationId, DocumentContent, DocumentCreate, DocumentId, DocumentScope, Json, SubmissionRecord, SubmissionStatus, TaskOutcome,
+    TaskRecord, TaskState, apply,
 };
 
 use super::Model;
@@ -80,6 +82,7 @@ impl Model {
             self.check_inbox(conversation, found);
             self.check_run(conversation, found);
             self.check_usage(conversation, found);
+            self.check_compactions(conversation, found);
         }
     }
 
@@ -137,16 +140,38 @@ impl Model {
                 }
             }
         }
-        let tokens = |usage: &UsageState| -> Vec<(String, u64)> {
+        let tokens = |usage: &UsageState| -> BTreeMap<String, u64> {
             let all = usage.models.iter().chain(&usage.tools);
             all.map(|(name, usage)| (name.clone(), usage.total_tokens)).collect()
         };
-        if tokens(&usage) != tokens(&sum) {
-            found.push(format!(
-                "the usage of conversation {conversation} is {:?}, its entries sum up to {:?}",
-                tokens(&usage),
-                tokens(&sum)
-            ));
+        let (mut stored, sum) = (tokens(&usage), tokens(&sum));
+        // Requests for summaries have no entries. Each answer spends 2 tokens at least.
+        let compactions = || self.tasks.values().filter(|task| task.kind == COMPACTION && task.conversation_id == conversation);
+        if compactions().next().is_some() {
+            let least = 2 * u64::try_from(compactions().filter(|task| summarized(task)).count()).unwrap_or(0);
+            let of_entries = sum.get("p/m").copied().unwrap_or(0);
+            let all = stored.get("p/m").copied().unwrap_or(0);
+            if all < of_entries + least {
+                found.push(format!("conversation {conversation} spent {all}, its entries {of_entries}, its summaries {least} or more"));
+            }
+            match sum.get("p/m") {
+                Some(own) => stored.insert("p/m".to_owned(), *own),
+                None => stored.remove("p/m"),
+            };
+        }
+        if stored != sum {
+            found.push(format!("the usage of conversation {conversation} is {stored:?}, its entries sum up to {sum:?}"));
+        }
+    }
+
+    /// The statuses are those of the live compactions, in the order of their ids.
+    fn check_compactions(&self, conversation: ConversationId, found: &mut Vec<String>) {
+        let Some(live) = self.documents.of::<LiveState>(conversation, "pi.live", found) else { return };
+        let shown: Vec<_> = live.compactions.iter().flatten().map(|status| (status.task_id, status.blocking)).collect();
+        let here = |task: &&Arc<TaskRecord>| task.kind == COMPACTION && task.conversation_id == conversation && !task.terminal();
+        let running: Vec<_> = self.tasks.values().filter(here).map(|task| (task.id, task.owner.is_some())).collect();
+        if shown != running || live.compactions.is_some_and(|shown| shown.is_empty()) {
+            found.push(format!("conversation {conversation} shows the compactions {shown:?}, live are {running:?}"));
         }
     }
 
@@ -171,4 +196,10 @@ fn check_shown(conversation: ConversationId, live: &LiveState, found: &mut Vec<S
             found.push(format!("conversation {conversation} shows the answer {text:?}, which is not the beginning of one"));
         }
     }
+}
+
+/// Whether a compaction ended with a summary.
+fn summarized(task: &TaskRecord) -> bool {
+    let TaskState::Terminal { outcome: TaskOutcome::Completed { result } } = &task.state else { return false };
+    result.get("entryId").is_some() || result.get("submissionId").is_some()
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use picofleet_harness::kinds::COMPACTION;
 use picofleet_session::storage::{Commit, Write};
 use picofleet_session::{ConversationId, TaskId, TaskOutcome, TaskRecord, TaskState};
 
@@ -74,6 +75,10 @@ impl Model {
                 }
                 Some(_) => {}
             }
+        }
+        let waited_for = |other: &&TaskId| self.tasks.get(other).is_some_and(|task| task.kind == COMPACTION && task.owner == record.owner);
+        if record.kind == COMPACTION && record.owner.is_some() && self.tasks.keys().filter(waited_for).count() > 1 {
+            found.push(format!("the generation {:?} waits for a second compaction", record.owner));
         }
         if record.restarts > RESTARTS_MAX {
             found.push(format!("task {id} was restarted {} times without progress", record.restarts));

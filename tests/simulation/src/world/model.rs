@@ -10,7 +10,9 @@ use picofleet_harness::config::ModelRef;
 use picofleet_harness::effects::Models;
 use picofleet_models::model::Model;
 use picofleet_models::provider::{CancelDeferredError, Context, Provider, StreamEvent, StreamOptions, empty_answer};
-use picofleet_session::message::{AssistantBlock, AssistantMessage, DeferredHandle, Message, StopReason, TextContent, ToolCall, Usage};
+use picofleet_session::message::{
+    AssistantBlock, AssistantMessage, DeferredHandle, Message, StopReason, TextContent, TextOrBlocks, ToolCall, Usage,
+};
 use picofleet_session::{Json, Millis};
 use tokio_util::sync::CancellationToken;
 
@@ -42,7 +44,7 @@ impl SimModels {
     #[expect(clippy::expect_used, reason = "the text is a constant")]
     pub(crate) fn new(world: World) -> Self {
         let text = br#"{"id":"m","name":"m","api":"scripted","provider":"p","baseUrl":"","reasoning":false,"input":["text"],
-            "cost":{"input":1,"output":1,"cacheRead":0,"cacheWrite":0},"contextWindow":1000000,"maxTokens":1000}"#;
+            "cost":{"input":1,"output":1,"cacheRead":0,"cacheWrite":0},"contextWindow":1000,"maxTokens":1000}"#;
         let model = Json::parse(text).and_then(|json| json.to()).expect("the model's text is a model");
         Self { model, provider: Arc::new(SimProvider(world)) }
     }
@@ -59,6 +61,11 @@ impl SimProvider {
         let world = &self.0;
         let usage = |n| Usage { input: n, output: n, total_tokens: 2 * n, ..Usage::default() };
         let empty = AssistantMessage { usage: usage(1 + world.below(50)), ..empty_answer(model, Millis(0)) };
+        if world.fault(16) {
+            world.count("overflow");
+            let text = "prompt is too long: 2000 tokens > 1000 maximum";
+            return AssistantMessage { stop_reason: StopReason::Error, error_message: Some(text.into()), ..empty };
+        }
         if world.fault(8) {
             world.count("model error");
             let text = if world.once_in(3) { "invalid request" } else { "overloaded_error: try again" };
@@ -79,6 +86,24 @@ impl SimProvider {
         AssistantMessage { content: vec![AssistantBlock::Text(TextContent::new(text))], stop_reason: StopReason::Stop, ..empty }
     }
 
+    /// A summary, or none.
+    fn summary(&self, model: &Model) -> AssistantMessage {
+        let world = &self.0;
+        world.count("summary");
+        let n = 1 + world.below(20);
+        let empty = AssistantMessage {
+            usage: Usage { input: n, output: n, total_tokens: 2 * n, ..Usage::default() },
+            ..empty_answer(model, Millis(0))
+        };
+        if world.fault(5) {
+            world.count("summary failed");
+            let text = if world.once_in(3) { "invalid request" } else { "overloaded_error: try again" };
+            return AssistantMessage { stop_reason: StopReason::Error, error_message: Some(text.into()), ..empty };
+        }
+        let stop_reason = if world.fault(10) { StopReason::Length } else { StopReason::Stop };
+        AssistantMessage { content: vec![AssistantBlock::Text(TextContent::new("a summary "))], stop_reason, ..empty }
+    }
+
     fn call(&self) -> ToolCall {
         const TOOLS: [&str; 11] = ["safe", "unsafe", "unsafe", "slow", "fail", "alone", "end", "hand", "ghost", "fan", "ask"];
         let world = &self.0;
@@ -89,6 +114,11 @@ impl SimProvider {
         }
         call
     }
+}
+
+fn asks_for_summary(messages: &[Message]) -> bool {
+    let Some(Message::User(user)) = messages.last() else { return false };
+    matches!(&user.content, TextOrBlocks::Text(text) if text.starts_with("<conversation>"))
 }
 
 fn empty_call() -> ToolCall {
@@ -183,7 +213,9 @@ impl Provider for SimProvider {
     fn stream(&self, model: &Model, context: &Context, _: &StreamOptions, cancel: CancellationToken) -> BoxStream<'static, StreamEvent> {
         let world = self.0.clone();
         world.request(&context.messages);
-        let message = if world.once_in(10) {
+        let message = if asks_for_summary(&context.messages) {
+            self.summary(model)
+        } else if world.once_in(10) {
             world.count("deferred");
             let handle = DeferredHandle {
                 provider: "p".into(),
