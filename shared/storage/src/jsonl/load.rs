@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use picofleet_delta::Json;
 use picofleet_session::storage::{Batch, Commit, Corruption, Head, SessionRecord, StorageError, Write};
-use picofleet_session::{DocumentContent, DocumentCreate, DocumentId, Seq, TaskId, TaskRecord};
+use picofleet_session::{DocumentContent, DocumentCreate, DocumentId, ID_MAX, Seq, TaskId, TaskRecord};
 
 use super::format::{AnyLine, CommitLine, ContentLine, MainLine, Pruned, TaskLine, WriteLine, decode, decode_main};
 use super::sidecar::{Sidecar, Size, Sizes};
@@ -104,7 +104,7 @@ impl Facts {
                 AnyLine::Main(MainLine::Session { head, .. } | MainLine::Head(head)) => facts.last = facts.last.max(head.seq.0),
                 AnyLine::Main(MainLine::Commits(commits)) => {
                     for commit in commits {
-                        facts.last += 1;
+                        facts.last = facts.last.saturating_add(1);
                         commit.writes.iter().for_each(|write| facts.write(write));
                     }
                 }
@@ -216,6 +216,7 @@ impl<'a> Replay<'a> {
                 if !own || self.rows.is_some() {
                     return Err("the line of a session is not the first, or belongs to another one".to_owned());
                 }
+                sane(&head)?;
                 self.record = Some(record);
                 self.rows = Some(Rows::new(head));
                 Ok(())
@@ -240,6 +241,7 @@ impl<'a> Replay<'a> {
         match line {
             MainLine::Session { .. } => return Err("a session begins twice".to_owned()),
             MainLine::Head(head) => {
+                sane(&head)?;
                 // The count of openings that an import began with is none.
                 rows.set_head(head);
             }
@@ -351,6 +353,12 @@ impl<'a> Replay<'a> {
         }
         Ok(Loaded { record, rows, sizes, swept: self.swept, tails: self.sidecars.tails.clone() })
     }
+}
+
+/// Whether commits can follow.
+fn sane(head: &Head) -> Result<(), String> {
+    let sound = (0..=ID_MAX).contains(&head.seq.0) && (0..=ID_MAX + 1).contains(&head.next_id);
+    if sound { Ok(()) } else { Err("its sequence or its next id is out of range".to_owned()) }
 }
 
 const NO_SESSION: &str = "it comes before the line of the session";
