@@ -1,4 +1,5 @@
 //! Every example as somebody runs it: its output, and the same output behind a kill in its middle.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
 use std::path::Path;
 use std::process::Stdio;

@@ -7,7 +7,7 @@ use picofleet_coordinator::Coordinator;
 use picofleet_fleet::Local;
 use picofleet_harness::effects::Services;
 use picofleet_harness::host::Harness;
-use picofleet_harness::line::{ConversationWatch, LineOptions};
+use picofleet_harness::line::{ConversationWatch, LineOptions, OnReport};
 use picofleet_harness::registry::Registry;
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::Transport;
@@ -19,6 +19,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+#[cfg(test)]
+mod tests;
 
 /// A running engine. Dropping it without [`Engine::close`] leaves its work as a killed process would.
 ///
@@ -39,12 +42,15 @@ impl Engine {
     #[must_use]
     pub fn start(store: Arc<dyn Store>, services: Services) -> Self {
         let (registry, clock) = (services.registry.clone(), services.clock.clone());
+        // The application hears of both halves in one place.
+        let reports = Arc::clone(&services.on_report);
+        let on_report: OnReport = Arc::new(move |report| reports(report));
         // Before the definitions are read, so that nothing that is published meanwhile is missed.
         let published = registry.subscribe();
         let options = picofleet_coordinator::Options {
             clock: clock.clone(),
-            tasks: LineTasks::of(&services.registry),
-            line: LineOptions::of(&services.registry),
+            tasks: LineTasks::of(&registry),
+            line: LineOptions { on_report: Some(on_report), ..LineOptions::of(&registry) },
             ..picofleet_coordinator::Options::new()
         };
         let (coordinator, outgoing) = Coordinator::new(Arc::clone(&store), options);

@@ -11,20 +11,27 @@ mod hooks;
 mod kit;
 mod looks;
 mod owner;
+pub mod scout;
 pub mod script;
 mod stage;
-mod subagent;
 mod tap;
 mod tools;
 
+// The subagents of the examples, as they stand there: what applications copy is what the scenarios run.
+#[path = "../../../examples/src/subagents/background.rs"]
+pub mod background;
+#[path = "../../../examples/src/subagents/foreground.rs"]
+mod foreground;
+
 pub use disk::{Disk, HeldBatch, task_write};
 pub use faults::Faults;
+pub use foreground::Subagent;
 pub use hooks::{AskedCompaction, AskedGeneration, AskedTool};
 pub use kit::{Backing, Kit, Wire};
 pub use looks::{last_code, text};
 pub use owner::{ABORTED, Act, At, Owner, failed, status};
 pub use stage::{Asked, Reply, Stage};
-pub use subagent::Subagent;
+
 pub use tap::{InFlight, Tap, tasks};
 pub use tools::{Closure, Gate};
 

@@ -140,9 +140,12 @@ struct Inner {
     release: Semaphore,
 }
 
+type Answer = Arc<dyn Fn(&[Message]) -> Option<Reply> + Send + Sync>;
+
 #[derive(Default)]
 struct State {
     replies: VecDeque<Reply>,
+    answer: Option<Answer>,
     asked: Vec<Asked>,
     fetched: Vec<String>,
     cancelled: Vec<String>,
@@ -163,6 +166,18 @@ impl Stage {
     /// Gives the next answer; a fetch of a deferred answer takes one too.
     pub fn give(&self, reply: Reply) {
         self.state().replies.push_back(reply);
+    }
+
+    /// Answers from now on by what is asked, also where several conversations ask at once; what this gives no answer to gets the next one.
+    pub fn answer_by(&self, answer: impl Fn(&[Message]) -> Option<Reply> + Send + Sync + 'static) {
+        self.state().answer = Some(Arc::new(answer));
+    }
+
+    /// The answer to a request; none of a fetch is given by what was asked.
+    fn reply(&self, asked: &[Message]) -> Reply {
+        let answer = self.state().answer.clone();
+        let answer = answer.and_then(|answer| answer(asked));
+        answer.or_else(|| self.state().replies.pop_front()).unwrap_or_else(|| Reply::error("401 no answer was given for this request"))
     }
 
     /// Lets one held answer go on.
@@ -212,9 +227,14 @@ impl Stage {
         ModelRef { provider: "p".to_owned(), model_id: "m".to_owned() }
     }
 
-    fn play(&self, model: &Model, handle: Option<&DeferredHandle>, cancel: CancellationToken) -> BoxStream<'static, StreamEvent> {
+    fn play(
+        &self,
+        model: &Model,
+        reply: Reply,
+        handle: Option<&DeferredHandle>,
+        cancel: CancellationToken,
+    ) -> BoxStream<'static, StreamEvent> {
         let number = self.state().asked.len();
-        let reply = self.state().replies.pop_front().unwrap_or_else(|| Reply::error("401 no answer was given for this request"));
         let empty = empty_answer(model, self.inner.clock.now());
         let message = whole(&reply, &empty, model, handle, number);
         let begun = AssistantMessage { usage: reply.begun, ..empty.clone() };
@@ -314,12 +334,12 @@ impl Provider for Stage {
         cancel: CancellationToken,
     ) -> BoxStream<'static, StreamEvent> {
         self.state().asked.push(Asked { messages: context.messages.clone(), options: options.clone() });
-        self.play(model, None, cancel)
+        self.play(model, self.reply(&context.messages), None, cancel)
     }
 
     fn fetch_deferred(&self, model: &Model, handle: &DeferredHandle, cancel: CancellationToken) -> BoxStream<'static, StreamEvent> {
         self.state().fetched.push(handle.id.clone());
-        self.play(model, Some(handle), cancel)
+        self.play(model, self.reply(&[]), Some(handle), cancel)
     }
 
     fn cancel_deferred(&self, _model: &Model, handle: &DeferredHandle) -> BoxFuture<'static, Result<(), CancelDeferredError>> {

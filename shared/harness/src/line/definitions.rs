@@ -11,9 +11,10 @@ use crate::task::{LineTask, LineTasks, checkpoint, identity};
 
 /// What a line tells its application. Nothing of it changes an outcome.
 #[non_exhaustive]
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LineReport {
     /// A definition could not migrate a task; it is tried again when the definition changes.
+    #[error("task {task} can't be migrated, and waits for another definition: {error}")]
     MigrationFailed {
         /// The task.
         task: TaskId,
@@ -21,12 +22,14 @@ pub enum LineReport {
         error: String,
     },
     /// A task was lost too often without progress and is parked until it is retried or aborted.
+    #[error("task {task} was lost too often without progress, and waits until it is retried or aborted")]
     RestartLimit {
         /// The task.
         task: TaskId,
     },
     /// Storage refused what was decided about a task: it is left alone for a while and tried again, less and less often, while the rest of
     /// the session goes on.
+    #[error("storage refused what was decided about task {task}; it is tried again, less and less often: {why}")]
     Refused {
         /// The task.
         task: TaskId,
@@ -34,6 +37,7 @@ pub enum LineReport {
         why: String,
     },
     /// A running task's definition was replaced by one that can't take it, or removed: the old code goes on.
+    #[error("task {task} goes on in its old code: {}", .current.as_ref().map_or_else(|| "its definition was removed".to_owned(), |(version, _)| format!("version {version} of its definition can't take it")))]
     NotHandedOver {
         /// The task.
         task: TaskId,
@@ -41,6 +45,7 @@ pub enum LineReport {
         current: Option<(u32, String)>,
     },
     /// Storage failed a commit in doubt, or another owner has the session: this opening is over.
+    #[error("the session's opening is over: {why}")]
     SessionEnded {
         /// Why.
         why: String,

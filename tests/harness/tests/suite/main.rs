@@ -1,10 +1,12 @@
 //! Scenarios of the harness.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test panics where it can not go on")]
 
+mod abort_waits;
 mod aborts;
 mod anchors;
 mod asks;
 mod background;
+mod background_subagents;
 mod calls;
 mod cascade;
 mod closing;
@@ -38,6 +40,7 @@ mod phases;
 mod prompt;
 mod queueing;
 mod recovery;
+mod reload;
 mod replacement;
 mod resting;
 mod rounds;
