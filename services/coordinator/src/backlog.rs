@@ -113,8 +113,8 @@ impl Backlog {
         }
     }
 
-    /// The next hint of a route, if fewer than `outstanding` are out. `slots` are the route's slots of all live workers, of which one
-    /// tenant gets at most [`MAX_SHARE_PERCENT`] while others wait; 0 for unknown.
+    /// The next hint of a route, if fewer than `outstanding` are out. `slots` are those of all live workers that take the route,
+    /// of which one tenant gets at most [`MAX_SHARE_PERCENT`] while others wait; 0 for unknown.
     pub fn next(&mut self, route: &Route, outstanding: usize, slots: usize) -> Option<Hint> {
         let waiting = self.routes.get_mut(route)?;
         if waiting.sent >= outstanding {

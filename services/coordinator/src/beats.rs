@@ -46,7 +46,12 @@ pub(crate) fn about(session: SessionId, request: &Request) -> About {
             None => About::Nothing,
         },
         Request::Watch { by: (task, invocation), .. } => About::Names(Invoked { session, task: *task, invocation: *invocation }),
-        Request::Read(_) | Request::Host(_) | Request::Ask { .. } | Request::Finish { .. } | Request::Release { .. } => About::Nothing,
+        Request::Read(_)
+        | Request::Host(_)
+        | Request::Ask { .. }
+        | Request::Finish { .. }
+        | Request::Release { .. }
+        | Request::Follow(_) => About::Nothing,
     }
 }
 
@@ -119,6 +124,7 @@ pub(crate) async fn tick(inner: Weak<Inner>, stop: CancellationToken) {
         }
         let Some(inner) = inner.upgrade() else { return };
         let lines = inner.sessions.lock().await.clone();
+        inner.known.prune(|session| lines.contains_key(session));
         let joins = |invoked: &Invoked| lines.get(&invoked.session).is_some_and(|line| line.joins(invoked.task, invoked.invocation));
         let expired = {
             let mut leases = inner.leases.leases();

@@ -1,6 +1,6 @@
 //! Plans one session: after each commit, when a sleeper is due, and now and then anyway.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use picofleet_harness::line::SessionLine;
@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backlog::SessionTasks;
 use crate::dispatch::Dispatch;
+use crate::rest::Quiet;
+use crate::{Coordinator, Inner};
 
 /// How often a worker is told to stop an invocation until it says that it ended.
 pub(crate) const SIGNAL_PAUSE: Duration = Duration::from_millis(300);
@@ -22,12 +24,14 @@ pub(crate) const SIGNAL_PAUSE: Duration = Duration::from_millis(300);
 const SURVIVED: Duration = Duration::from_secs(10);
 
 pub(crate) struct Driver {
+    pub(crate) coordinator: Weak<Inner>,
     pub(crate) line: SessionLine,
     pub(crate) tenant: Tenant,
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) signals: mpsc::Sender<(WorkerId, Signal)>,
     pub(crate) stop: CancellationToken,
     pub(crate) sweep: Duration,
+    pub(crate) idle: Duration,
     pub(crate) clock: Clock,
 }
 
@@ -37,6 +41,7 @@ impl Driver {
         let session = self.line.session().id();
         let mut resend = Instant::now() + self.sweep;
         let mut survived = Some(Instant::now() + SURVIVED);
+        let mut quiet = Quiet::new();
         loop {
             if survived.is_some_and(|at| Instant::now() >= at) {
                 survived = None;
@@ -68,17 +73,37 @@ impl Driver {
             };
             if self.line.session().standing() != Standing::Open {
                 // Nothing is decided here any more; who opens the session again drives it anew.
-                self.dispatch.forget(session);
+                self.leave().await;
                 return;
+            }
+            let idle = quiet.look(&self.line, self.idle);
+            if idle.is_zero() {
+                if self.rest().await {
+                    return;
+                }
+                quiet = Quiet::new();
             }
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
                 () = notified => {}
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pause.min(idle.max(SIGNAL_PAUSE))) => {}
                 () = tokio::time::sleep_until(resend) => {}
             }
         }
+    }
+
+    /// Forgets the line where it is still the session's.
+    async fn leave(&self) {
+        if let Some(inner) = self.coordinator.upgrade() {
+            Coordinator { inner }.leave(&self.line).await;
+        }
+    }
+
+    /// Lets the session rest; whether it does.
+    async fn rest(&self) -> bool {
+        let Some(inner) = self.coordinator.upgrade() else { return false };
+        Coordinator { inner }.rest(&self.line).await
     }
 
     /// What is ready and what runs, with the routes.

@@ -8,10 +8,12 @@ mod beats;
 mod dispatch;
 mod driver;
 mod lease;
+mod opening;
 mod quarantine;
+mod rest;
 mod routes;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -20,12 +22,12 @@ use dispatch::Dispatch;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Either};
 use picofleet_fleet::LineServer;
-use picofleet_harness::line::{ConversationWatch, Invocations, LineError, LineOptions, SessionLine, Workers};
+use picofleet_harness::line::{ConversationWatch, LineError, LineOptions, SessionLine};
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::CallError;
-use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, HostCall, Invoked, Request, Signal, WorkerId};
-use picofleet_session::storage::{StorageError, Store, Tenant};
-use picofleet_session::{Clock, ConversationId, OpenError, Session, SessionId, SessionOptions, Standing};
+use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Hint, HostCall, Request, Signal, WorkerId};
+use picofleet_session::storage::{StorageError, Store};
+use picofleet_session::{Clock, ConversationId, OpenError, SessionId};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +51,9 @@ pub struct Options {
     pub sweep: Duration,
     /// Whether an opened session goes on with its work at once; else it stays paused until somebody asks for progress.
     pub resume: bool,
+    /// For how long nobody uses a session, and none of its tasks is live, until it rests: its line is given up, and the next use opens it
+    /// again.
+    pub idle: Duration,
 }
 
 impl Options {
@@ -61,6 +66,7 @@ impl Options {
             line: LineOptions::default(),
             sweep: Duration::from_secs(10),
             resume: true,
+            idle: Duration::from_secs(300),
         }
     }
 }
@@ -84,8 +90,8 @@ struct Inner {
     sessions: Mutex<HashMap<SessionId, SessionLine>>,
     /// Sessions that are being opened: who wants one of them waits for that one, and nobody else does.
     opening: std::sync::Mutex<HashMap<SessionId, Arc<Mutex<()>>>>,
-    /// Sessions that were open here before: their invocations run on while the session is opened again.
-    known: std::sync::Mutex<HashSet<SessionId>>,
+    /// Sessions that were open here before, and until when: their invocations run on while the session is opened again.
+    known: rest::Known,
     dispatch: Arc<Dispatch>,
     leases: beats::Shared,
     routes: Arc<routes::Routes>,
@@ -141,7 +147,7 @@ impl Coordinator {
             options,
             sessions: Mutex::default(),
             opening: std::sync::Mutex::default(),
-            known: std::sync::Mutex::default(),
+            known: rest::Known::default(),
             dispatch,
             leases: beats::Shared::new(),
             routes: Arc::new(routes::Routes::new()),
@@ -191,7 +197,7 @@ impl Coordinator {
     /// # Errors
     /// [`CallError::Unavailable`].
     pub async fn watch(&self, session: SessionId, conversation: ConversationId) -> Result<ConversationWatch, CallError> {
-        let line = self.line(session).await.map_err(|error| unavailable(session, &error))?;
+        let (line, _visit) = self.visit(session).await.map_err(|error| unavailable(session, &error))?;
         line.watch(conversation).await.map_err(|error| unavailable(session, &ServeError::Line(error)))
     }
 
@@ -239,123 +245,6 @@ impl Coordinator {
             }
         }
     }
-
-    /// The line of a session. The first call opens it; others wait for that.
-    async fn line(&self, id: SessionId) -> Result<SessionLine, ServeError> {
-        if let Ok(sessions) = self.inner.sessions.try_lock()
-            && let Some(line) = sessions.get(&id).filter(|line| line.session().standing() == Standing::Open)
-        {
-            return Ok(line.clone());
-        }
-        // On a task of its own: a caller in the same process may leave its future alone for a while, and the lock is fair. In the queue
-        // for it such a future would keep every other call out.
-        let coordinator = self.clone();
-        tokio::spawn(async move { coordinator.find_or_open(id).await }).await.unwrap_or(Err(ServeError::Panicked))
-    }
-
-    async fn find_or_open(&self, id: SessionId) -> Result<SessionLine, ServeError> {
-        let turn = Arc::clone(self.opening().entry(id).or_default());
-        let found = {
-            let _turn = turn.lock().await;
-            match self.found(id).await {
-                Ok(Some(line)) => Ok(line),
-                Ok(None) => self.open_line(id).await,
-                Err(error) => Err(error),
-            }
-        };
-        let mut opening = self.opening();
-        // This one and the map's: nobody else waits for it.
-        if Arc::strong_count(&turn) <= 2 {
-            opening.remove(&id);
-        }
-        found
-    }
-
-    /// The line of a session that is open. One that failed is forgotten.
-    async fn found(&self, id: SessionId) -> Result<Option<SessionLine>, ServeError> {
-        let mut sessions = self.inner.sessions.lock().await;
-        let Some(line) = sessions.get(&id) else { return Ok(None) };
-        match line.session().standing() {
-            Standing::Open | Standing::Closed => Ok(Some(line.clone())),
-            // Whoever took it over has it; opening it again would only take it back.
-            Standing::NotOwner => Err(ServeError::NotOwner),
-            Standing::Failed => {
-                self.inner.dispatch.forget(id);
-                sessions.remove(&id);
-                Ok(None)
-            }
-        }
-    }
-
-    async fn open_line(&self, id: SessionId) -> Result<SessionLine, ServeError> {
-        if self.inner.closing.load(Ordering::Acquire) {
-            return Err(ServeError::Stopping);
-        }
-        if self.inner.sealed.load(Ordering::Acquire) {
-            return Err(ServeError::NotOwner);
-        }
-        let tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(missing) = tasks.missing() {
-            return Err(ServeError::MissingTask(missing));
-        }
-        let Options { clock, mut line, resume, .. } = self.inner.options.clone();
-        line.workers.get_or_insert_with(|| Arc::clone(&self.inner.routes) as Arc<dyn Workers>);
-        if self.known().contains(&id) {
-            line.invocations = Invocations::Live;
-        }
-        let tenant = self.inner.store.session(id).await?.map(|record| record.tenant).unwrap_or_default();
-        let options = line.session(SessionOptions { clock, ..SessionOptions::default() });
-        let session = Session::open(&*self.inner.store, id, options).await?;
-        let line = SessionLine::open(session, self.tasks(), line).await?;
-        // Only now: an opening that failed has given nobody an invocation.
-        self.known().insert(id);
-        {
-            let mut sessions = self.inner.sessions.lock().await;
-            // Replaced meanwhile, they were not told to a line that nobody had yet.
-            line.set_tasks(self.tasks());
-            sessions.insert(id, line.clone());
-        }
-        if resume {
-            line.resume();
-        }
-        for (task, invocation, ..) in line.invocations() {
-            self.inner.leases.adopt(Invoked { session: id, task, invocation });
-        }
-        self.drive(&line, tenant).await;
-        Ok(line)
-    }
-
-    /// Starts what plans a session, and what lets time pass for the leases.
-    async fn drive(&self, line: &SessionLine, tenant: Tenant) {
-        let driver = driver::Driver {
-            line: line.clone(),
-            tenant,
-            dispatch: Arc::clone(&self.inner.dispatch),
-            signals: self.inner.signals.clone(),
-            stop: self.inner.stop.clone(),
-            sweep: self.inner.options.sweep,
-            clock: self.inner.options.clock.clone(),
-        };
-        let mut drivers = self.inner.drivers.lock().await;
-        drivers.spawn(driver.run());
-        if !self.inner.ticking.swap(true, Ordering::AcqRel) {
-            drivers.spawn(beats::tick(Arc::downgrade(&self.inner), self.inner.stop.clone()));
-        }
-    }
-}
-
-impl Coordinator {
-    fn tasks(&self) -> LineTasks {
-        self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn opening(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<Mutex<()>>>> {
-        self.inner.opening.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, HashSet<SessionId>> {
-        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Whether a request changes something: it is finished then, whatever becomes of its caller. Reads and waits end with the caller.
@@ -367,7 +256,7 @@ fn finishes(request: &Request) -> bool {
         | Request::Ended { .. }
         | Request::Finish { .. }
         | Request::Release { .. } => true,
-        Request::Read(_) | Request::Begin { .. } | Request::Ask { .. } | Request::Watch { .. } => false,
+        Request::Read(_) | Request::Begin { .. } | Request::Ask { .. } | Request::Watch { .. } | Request::Follow(_) => false,
         Request::Host(call) => !matches!(
             **call,
             HostCall::WaitSubmission { .. }
@@ -385,8 +274,8 @@ fn finishes(request: &Request) -> bool {
 impl LineServer for Coordinator {
     fn handle(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
-            let line = match self.line(session).await {
-                Ok(line) => line,
+            let (line, visit) = match self.visit(session).await {
+                Ok(visited) => visited,
                 Err(error) if error.quarantined() => return self.quarantined(session, &request).await,
                 Err(error) => return Err(unavailable(session, &error)),
             };
@@ -395,6 +284,7 @@ impl LineServer for Coordinator {
                 let inner = Arc::clone(&self.inner);
                 let ends = finishes(&request);
                 let handling = async move {
+                    let _visit = visit;
                     let answer = line.handle(request).await;
                     // A lease begins with the answer, whether or not somebody still waits for it.
                     inner.leases.follow(&line, about, &answer);
@@ -411,10 +301,11 @@ impl LineServer for Coordinator {
     fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>> {
         Box::pin(async move {
             self.inner.routes.hear(&beat);
-            self.inner.dispatch.slots(beat.worker, beat.free as usize, beat.invocations.len(), beat.draining);
+            self.inner.dispatch.hear(&beat);
             // Work of a session that is not open here may have been another owner's; who has it now opens it.
             let named: BTreeSet<SessionId> = beat.invocations.iter().map(|invoked| invoked.session).collect();
             for session in named {
+                self.inner.known.named(session);
                 if let Err(error) = self.line(session).await {
                     tracing::debug!(session = %session, error = %error, "a worker names work of a session that is not to be had here");
                 }
@@ -428,6 +319,10 @@ impl LineServer for Coordinator {
 fn unavailable(session: SessionId, error: &ServeError) -> CallError {
     if error.quarantined() {
         return CallError::Quarantined(session);
+    }
+    // Nobody else is there to open it.
+    if matches!(error, ServeError::Stopping) {
+        return CallError::Closed(session);
     }
     let mut why = error.to_string();
     let mut source = std::error::Error::source(error);

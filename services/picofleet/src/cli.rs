@@ -5,6 +5,12 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use picofleet_session::SessionId;
 
+use crate::backup::BackupArgs;
+use crate::chat::ChatArgs;
+use crate::doctor::DoctorArgs;
+use crate::export::ExportArgs;
+use crate::import::ImportArgs;
+use crate::inspect::InspectArgs;
 use crate::run::RunArgs;
 
 /// A durable agent harness that runs as a fleet.
@@ -46,6 +52,20 @@ pub(crate) enum Command {
     Demo,
     /// Say something to a model and show how it is answered; the work survives a killed process
     Run(RunArgs),
+    /// Talk with a model: a line editor, commands, and what is typed while it works steers it
+    Chat(ChatArgs),
+    /// Show the sessions of a store, the conversations and tasks of one, one record, or why a task waits; it only reads
+    Inspect(InspectArgs),
+    /// Check whether what is stored can be true, and say what to do where it can't; it only reads
+    ///
+    /// The exit code is 0 where nothing is wrong and 1 where something is
+    Doctor(DoctorArgs),
+    /// Write a session as JSON lines, as of one commit, also while it is in use
+    Export(ExportArgs),
+    /// Make a session of exported JSON lines: all of it, or nothing
+    Import(ImportArgs),
+    /// Copy a whole SQLite store to a new file, as of one commit, also while it is in use
+    Backup(BackupArgs),
     /// Look at the configuration
     Config {
         #[command(subcommand)]

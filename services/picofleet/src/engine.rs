@@ -6,22 +6,31 @@ use anyhow::{Context as _, bail};
 use picofleet_coordinator::Coordinator;
 use picofleet_fleet::Local;
 use picofleet_harness::effects::Services;
+use picofleet_harness::host::Harness;
 use picofleet_harness::line::{ConversationWatch, LineOptions};
+use picofleet_harness::registry::Registry;
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Answer, HostCall, Request};
-use picofleet_session::storage::Store;
-use picofleet_session::{ConversationId, SessionId};
+use picofleet_session::storage::{SessionCreate, Store};
+use picofleet_session::{Clock, ConversationId, SessionId};
 use picofleet_worker::Worker;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// A running engine. Dropping it without [`Engine::close`] leaves its work as a killed process would.
+///
+/// What the registry of its services gets and loses while it runs counts at once, task definitions included: new phases use what is
+/// registered then, a task whose definition was replaced goes over at its next phase boundary (section 7.5).
 pub struct Engine {
+    store: Arc<dyn Store>,
+    clock: Clock,
     coordinator: Coordinator,
     transport: Arc<dyn Transport>,
     worker: JoinHandle<()>,
+    reload: JoinHandle<()>,
     stop: CancellationToken,
 }
 
@@ -29,18 +38,37 @@ impl Engine {
     /// Starts an engine over a store. Sessions resume their work when they are first used.
     #[must_use]
     pub fn start(store: Arc<dyn Store>, services: Services) -> Self {
+        let (registry, clock) = (services.registry.clone(), services.clock.clone());
+        // Before the definitions are read, so that nothing that is published meanwhile is missed.
+        let published = registry.subscribe();
         let options = picofleet_coordinator::Options {
-            clock: services.clock.clone(),
+            clock: clock.clone(),
             tasks: LineTasks::of(&services.registry),
             line: LineOptions::of(&services.registry),
             ..picofleet_coordinator::Options::new()
         };
-        let (coordinator, outgoing) = Coordinator::new(store, options);
+        let (coordinator, outgoing) = Coordinator::new(Arc::clone(&store), options);
         let transport: Arc<dyn Transport> = Arc::new(Local::plain(Arc::new(coordinator.clone())));
         let stop = CancellationToken::new();
         let worker = Worker::new(Arc::clone(&transport), services, picofleet_worker::Options::default());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
-        Self { coordinator, transport, worker, stop }
+        let reload = tokio::spawn(reload(registry, published, coordinator.clone(), stop.clone()));
+        Self { store, clock, coordinator, transport, worker, reload, stop }
+    }
+
+    /// Makes an empty session in the engine's store.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn create_session(&self) -> anyhow::Result<Harness> {
+        let created = self.store.create(SessionCreate::new(self.clock.now())).await.context("make a session")?;
+        Ok(self.harness(created.session.id))
+    }
+
+    /// A session as a host has it: its conversations, submissions and tasks. Nothing is opened before the first call.
+    #[must_use]
+    pub fn harness(&self, session: SessionId) -> Harness {
+        Harness::connect(Arc::clone(&self.transport), session)
     }
 
     /// Calls a session as a host.
@@ -81,7 +109,19 @@ impl Engine {
     pub async fn close(self) -> anyhow::Result<()> {
         self.stop.cancel();
         let worker = self.worker.await.context("the worker ended in disorder");
+        let reload = self.reload.await.context("what shares the registry ended in disorder");
         self.coordinator.close().await;
-        worker
+        worker.and(reload)
+    }
+}
+
+/// Gives the line the task definitions of every publication.
+async fn reload(registry: Registry, mut published: watch::Receiver<u64>, coordinator: Coordinator, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = published.changed() => if changed.is_err() { return },
+        }
+        coordinator.set_tasks(LineTasks::of(&registry)).await;
     }
 }

@@ -1,20 +1,31 @@
 //! The `picofleet` program: every role is a subcommand of one binary.
 //!
 //! **Architecture invariants.** This crate puts the other ones together and decides nothing itself: no rule of a session, no SQL and no
-//! wire format is written here.
+//! wire format is written here, but for the rules that `doctor` checks a second time.
 
+mod backup;
+mod chat;
 mod cli;
 pub mod config;
 mod demo;
+mod doctor;
 mod engine;
+mod export;
 mod failure;
+mod import;
+mod inspect;
 mod models;
+mod output;
 mod run;
 mod services;
+mod stores;
 mod terminal;
+mod transcript;
+mod work;
 
 pub use engine::Engine;
-pub use services::standard;
+pub use services::{scripted, scripted_model, standard};
+pub use transcript::transcript_line;
 
 /// The example of the README, so that it compiles.
 #[cfg(doctest)]
@@ -76,6 +87,12 @@ fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) 
         let configuration = || Loaded::read(cli.config.as_deref(), std::env::vars_os()).map_err(Failure::configuration);
         match cli.command {
             cli::Command::Run(args) => run::run(args, registry()?, &configuration()?.config).await,
+            cli::Command::Chat(args) => chat::chat(args, registry()?, &configuration()?.config).await,
+            cli::Command::Inspect(args) => inspect::inspect(args, &registry()?, &configuration()?.config).await,
+            cli::Command::Doctor(args) => doctor::doctor(args, &configuration()?.config).await,
+            cli::Command::Export(args) => export::export(args, &configuration()?.config).await,
+            cli::Command::Import(args) => import::import(args, &configuration()?.config).await,
+            cli::Command::Backup(args) => backup::backup(args, &configuration()?.config).await,
             cli::Command::Config { command: cli::ConfigCommand::Check } => checked(&configuration()?),
             cli::Command::Config { command: cli::ConfigCommand::Show } => print(&config::show(&configuration()?.config)?),
             cli::Command::Models { command: cli::ModelsCommand::List } => models::list(&configuration()?.config),

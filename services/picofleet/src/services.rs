@@ -10,7 +10,9 @@ use picofleet_harness::effects::Services;
 use picofleet_harness::registry::Registry;
 use picofleet_models::model::{Model, ThinkingLevel};
 use picofleet_models::provider::Provider;
-use picofleet_models::registry::Models;
+use picofleet_models::registry::{Models, SCRIPTED_MODEL, SCRIPTED_PROVIDER};
+use picofleet_models::scripted::Script;
+use picofleet_session::Clock;
 use picofleet_tools::{Bash, Edit, LocalEnv, LocalOptions, Read, Write};
 
 use crate::config::{Config, User};
@@ -24,6 +26,18 @@ impl picofleet_harness::effects::Models for Configured {
         let found = self.0.get_model(&model.provider, &model.model_id)?.clone();
         Some((found, Arc::clone(&self.0) as Arc<dyn Provider>))
     }
+}
+
+/// The model `scripted/demo`, which plays a script and needs no key: for examples and tests of applications.
+#[must_use]
+pub fn scripted(script: Script) -> Arc<dyn picofleet_harness::effects::Models> {
+    Arc::new(Configured(Arc::new(Models::scripted(script, Clock::system()))))
+}
+
+/// The name of [`scripted`]'s model.
+#[must_use]
+pub fn scripted_model() -> ModelRef {
+    ModelRef { provider: SCRIPTED_PROVIDER.to_owned(), model_id: SCRIPTED_MODEL.to_owned() }
 }
 
 /// What the binary of this crate registers: `read`, `bash`, `edit`, `write`, and a system prompt for them.

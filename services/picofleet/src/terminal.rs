@@ -23,6 +23,15 @@ pub(crate) fn text(text: &str) -> String {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
 
+/// A JSON text whose strings are escaped where a terminal would obey them; it means the same.
+pub(crate) fn json(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if steers(c) && c != '\n' { shown.push_str(&format!("\\u{:04x}", u32::from(c))) } else { shown.push(c) }
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +41,11 @@ mod tests {
         let hostile = "a\x1b[31mb\r\n\tc\u{9b}2J\u{7f}\u{8}\u{202e}d é😀";
         assert_eq!(line(hostile), "a\\u{1b}[31mb\\r\\n\\tc\\u{9b}2J\\u{7f}\\u{8}\\u{202e}d é😀");
         assert_eq!(text(hostile), "a\\u{1b}[31mb\\r\n\tc\\u{9b}2J\\u{7f}\\u{8}\\u{202e}d é😀");
+    }
+
+    #[test]
+    fn json_means_the_same() {
+        let shown = json("{\"a\":\"\u{9b}2J\u{202e}é\"}\n");
+        assert_eq!(shown, "{\"a\":\"\\u009b2J\\u202eé\"}\n");
     }
 }

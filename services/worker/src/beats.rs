@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use picofleet_harness::effects::{BEAT, routes};
-use picofleet_harness::kinds::GENERATION;
 use picofleet_harness::registry::Registry;
 use picofleet_harness::transport::Transport;
 use picofleet_harness::wire::{Beat, Invoked};
@@ -65,7 +64,7 @@ async fn beats(transport: Arc<dyn Transport>, registry: Registry, shared: Arc<Sh
 /// Stops what may not run on while nobody answers.
 fn stop_unheard(shared: &Shared) {
     for running in shared.running().values() {
-        if !running.cancel.is_cancelled() && shared.pulse.stops(running.kind == GENERATION, running.since) {
+        if !running.cancel.is_cancelled() && shared.pulse.stops(running.may_run_on(), running.since) {
             tracing::warn!(task = %running.invoked.task, "stopped: no beat was answered for too long");
             running.cancel.cancel();
         }

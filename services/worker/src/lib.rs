@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use picofleet_harness::effects::{Code, Invocation, Pulse, Services, Slot, Slots, run};
+use picofleet_harness::kinds::GENERATION;
 use picofleet_harness::transport::{CallError, Transport};
 use picofleet_harness::wire::{Answer, Hint, Invoked, Request, Signal, WorkerId};
 use picofleet_session::{InvocationId, SessionId};
@@ -58,6 +59,15 @@ struct Running {
     kind: String,
     since: Instant,
     cancel: CancellationToken,
+    /// Its effect is over, and what came of it is being said.
+    settles: Arc<AtomicBool>,
+}
+
+impl Running {
+    /// Whether it may run on for long without an answered beat: a model request, or what an effect that is over has come to.
+    fn may_run_on(&self) -> bool {
+        self.kind == GENERATION || self.settles.load(Ordering::Acquire)
+    }
 }
 
 impl Worker {
@@ -176,12 +186,11 @@ async fn take(
     match reserve(&*transport, session, request, &cancel).await {
         Ok(Answer::Reserved(reservation)) => {
             let invoked = Invoked { session, task, invocation };
-            let running = Running { invoked, kind: reservation.record.kind.clone(), since: Instant::now(), cancel: cancel.clone() };
-            let id = invocation;
-            shared.running().insert(id, running);
-            let pulse = Arc::clone(&shared.pulse);
+            let (id, kind, pulse) = (invocation, reservation.record.kind.clone(), Arc::clone(&shared.pulse));
             let invocation =
-                Invocation::new(transport, session, task, invocation, cancel, services, slot).with_pulse(pulse).with_code(code);
+                Invocation::new(transport, session, task, id, cancel.clone(), services, slot).with_pulse(pulse).with_code(code);
+            let running = Running { invoked, kind, since: Instant::now(), cancel, settles: invocation.settles() };
+            shared.running().insert(id, running);
             run(Arc::new(invocation), *reservation).await;
             shared.running().remove(&id);
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use picofleet_session::{
-    ConversationId, DocumentScope, EntryRecord, Json, Publication, SubmissionRecord, TaskRecord, ValueChange, apply, ops_from_json,
-    ops_to_json,
+    ConversationId, DocumentChange, DocumentScope, EntryRecord, Json, Publication, SubmissionRecord, TaskId, TaskRecord, TaskState,
+    ValueChange, ops_to_json,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,14 +16,20 @@ use crate::wire::Point;
 pub struct Frame {
     /// The commit.
     pub at: Point,
-    /// The conversation's frame before it; another one than the subscriber has means that something is missing.
+    /// The conversation's frame before it; a later one than the subscriber has means that something is missing.
     pub previous: Option<Point>,
-    /// New entries.
+    /// New entries, in the order of their ids.
     pub entries: Vec<Arc<EntryRecord>>,
     /// Submissions that changed.
     pub submissions: Vec<Arc<SubmissionRecord>>,
-    /// Tasks of the conversation that changed.
+    /// Tasks of the conversation that changed, with their checkpoints and outcomes.
     pub tasks: Vec<Arc<TaskRecord>>,
+    /// Those of them that are new.
+    #[serde(default)]
+    pub created: Vec<TaskId>,
+    /// Those of them whose outcome this commit decided, held ones too (section 5.5).
+    #[serde(default)]
+    pub decided: Vec<TaskId>,
     /// Documents by kind; families are not part of a frame.
     pub documents: Vec<(String, DocumentFrame)>,
 }
@@ -37,28 +43,56 @@ pub enum DocumentFrame {
     Ops(Json),
     /// It is gone.
     Retired,
+    /// It is new, and its value is in storage only: who follows the document takes a snapshot.
+    Stored,
+}
+
+/// What stood before a commit, for what a frame says about tasks.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a> {
+    /// The conversation's frame before.
+    pub previous: Option<Point>,
+    /// The first id that the commit could mint.
+    pub next_id: i64,
+    /// The live tasks.
+    pub live: &'a BTreeMap<TaskId, TaskRecord>,
+}
+
+impl Before<'_> {
+    fn created(&self, task: &TaskRecord) -> bool {
+        task.id.get() >= self.next_id
+    }
+
+    fn decided(&self, task: &TaskRecord) -> bool {
+        let ends = |state: &TaskState| matches!(state, TaskState::Completing { .. } | TaskState::Terminal { .. });
+        let open = self.created(task) || self.live.get(&task.id).is_some_and(|before| !ends(&before.state));
+        open && ends(&task.state)
+    }
 }
 
 /// The frame of a commit; `None` where the commit has nothing of the conversation.
 #[must_use]
-pub fn frame(publication: &Publication, conversation: ConversationId, previous: Option<Point>) -> Option<Frame> {
+pub fn frame(publication: &Publication, conversation: ConversationId, before: Before<'_>) -> Option<Frame> {
     let scope = DocumentScope::Conversation { id: conversation };
     let documents =
         publication.documents.iter().filter(|change| change.document.placement.scope() == scope && change.document.key.is_none());
     let documents: Vec<_> = documents.filter_map(|change| Some((change.document.kind.clone(), document(change)?))).collect();
+    let tasks: Vec<_> = publication.tasks.iter().filter(|task| task.conversation_id == conversation).cloned().collect();
     let frame = Frame {
         at: Point(publication.head.seq, publication.head.token),
-        previous,
+        previous: before.previous,
         entries: publication.entries.iter().filter(|entry| entry.conversation_id == conversation).cloned().collect(),
         submissions: publication.submissions.iter().filter(|record| record.conversation_id == conversation).cloned().collect(),
-        tasks: publication.tasks.iter().filter(|task| task.conversation_id == conversation).cloned().collect(),
+        created: tasks.iter().filter(|task| before.created(task)).map(|task| task.id).collect(),
+        decided: tasks.iter().filter(|task| before.decided(task)).map(|task| task.id).collect(),
+        tasks,
         documents,
     };
     let touched = !frame.entries.is_empty() || !frame.submissions.is_empty() || !frame.tasks.is_empty() || !frame.documents.is_empty();
     touched.then_some(frame)
 }
 
-fn document(change: &picofleet_session::DocumentChange) -> Option<DocumentFrame> {
+fn document(change: &DocumentChange) -> Option<DocumentFrame> {
     if change.retired {
         return Some(DocumentFrame::Retired);
     }
@@ -68,61 +102,16 @@ fn document(change: &picofleet_session::DocumentChange) -> Option<DocumentFrame>
         }
         ValueChange::Changed { ops, .. } if ops.is_empty() => None,
         ValueChange::Changed { ops, .. } => Some(DocumentFrame::Ops(ops_to_json(ops))),
-        // The value is in storage only; who needs it takes a snapshot.
-        ValueChange::Copied { .. } => None,
+        ValueChange::Copied { .. } => Some(DocumentFrame::Stored),
     }
-}
-
-/// The documents of a conversation as a subscriber follows them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Documents {
-    values: BTreeMap<String, Json>,
 }
 
 /// A frame that does not stand on what the subscriber has: it takes a snapshot again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the frame does not fit document {kind}: {why}")]
+#[error("the frame does not fit {what}: {why}")]
 pub struct FrameError {
-    /// The document.
-    pub kind: String,
+    /// What it does not fit: a document, the entries, or the frame before.
+    pub what: String,
     /// What is wrong.
     pub why: String,
-}
-
-impl Documents {
-    /// A snapshot's documents.
-    #[must_use]
-    pub fn new(values: impl IntoIterator<Item = (String, Json)>) -> Self {
-        Self { values: values.into_iter().collect() }
-    }
-
-    /// The value of a document.
-    #[must_use]
-    pub fn get(&self, kind: &str) -> Option<&Json> {
-        self.values.get(kind)
-    }
-
-    /// Follows a frame.
-    ///
-    /// # Errors
-    /// [`FrameError`].
-    pub fn advance(&mut self, frame: &Frame) -> Result<(), FrameError> {
-        for (kind, change) in &frame.documents {
-            let error = |why: String| FrameError { kind: kind.clone(), why };
-            match change {
-                DocumentFrame::Value(value) => {
-                    self.values.insert(kind.clone(), value.clone());
-                }
-                DocumentFrame::Retired => {
-                    self.values.remove(kind);
-                }
-                DocumentFrame::Ops(ops) => {
-                    let ops = ops_from_json(ops).map_err(|e| error(e.to_string()))?;
-                    let value = apply(self.values.get(kind), &ops).map_err(|e| error(e.to_string()))?;
-                    self.values.insert(kind.clone(), value);
-                }
-            }
-        }
-        Ok(())
-    }
 }

@@ -16,6 +16,8 @@ pub enum Guard {
     AbortGate,
     /// A task that another invocation holds is not reserved.
     Held,
+    /// An invocation that is over reserves nothing: its request was repeated, and came late.
+    Over,
     /// An outcome is held while ordinary owned work is live (section 5.5).
     OwnedWork,
     /// A request planned on another tail is planned again.
@@ -30,11 +32,12 @@ pub enum Guard {
 
 impl Guard {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Repeated,
         Self::Gone,
         Self::AbortGate,
         Self::Held,
+        Self::Over,
         Self::OwnedWork,
         Self::StalePlan,
         Self::RestartLimit,
@@ -50,6 +53,7 @@ impl Guard {
             Self::Gone => "gone",
             Self::AbortGate => "abort-gate",
             Self::Held => "held",
+            Self::Over => "over",
             Self::OwnedWork => "owned-work",
             Self::StalePlan => "stale-plan",
             Self::RestartLimit => "restart-limit",

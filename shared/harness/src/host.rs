@@ -3,12 +3,16 @@
 //! Handles are stateless and cheap; compare them by id. A call that can be lost on the way is sent again: it carries a key, so that it is
 //! done once. A wait is asked for again until it is over; dropping its future ends only the wait.
 
+mod agent_events;
 mod call;
 mod configuration;
 mod conversation;
 mod create;
+mod documents;
 mod error;
+mod follow;
 mod submission;
+mod views;
 mod work;
 
 use std::sync::Arc;
@@ -25,9 +29,11 @@ use crate::usage::UsageState;
 use crate::wire::{HostCall, Paged, Read};
 use call::{Caller, once};
 
+pub use agent_events::{AgentEvents, EventsStopper, watch_events};
 pub use conversation::{Conversation, EntryRange};
 pub use error::{HostError, SubmitError};
 pub use submission::{Submission, Withdrawn};
+pub use views::{ViewState, ViewWatch};
 
 /// How long one call of a wait waits on the line, in milliseconds; then it is asked again.
 const WAIT: u64 = 20_000;

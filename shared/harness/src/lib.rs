@@ -6,6 +6,7 @@
 pub mod compaction;
 pub mod config;
 pub mod effects;
+pub mod events;
 pub mod frame;
 pub mod generation;
 pub mod guard;
@@ -30,4 +31,5 @@ pub mod tool;
 pub mod tools;
 pub mod transport;
 pub mod usage;
+pub mod view;
 pub mod wire;

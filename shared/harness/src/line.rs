@@ -1,9 +1,11 @@
 //! The line of one session (`design.md` 1): reserves tasks, applies what invocations say, reconciles, admits submissions. It decides;
 //! workers run the effects.
 
+mod aside;
 mod beat;
 mod definitions;
 mod documents;
+mod follow;
 mod hold;
 mod host;
 mod inspect;
@@ -13,6 +15,8 @@ mod park;
 mod reconcile;
 mod recover;
 mod reserve;
+mod rest;
+mod row;
 mod say;
 mod schedule;
 mod stop;
@@ -27,6 +31,7 @@ use picofleet_session::{
     CommitError, InvocationId, InvocationRow, Json, Millis, Publication, ReadError, Session, Standing, Subscription, TaskId, TaskState,
 };
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use crate::inspection::Scheduling;
 use crate::ownership::{Lineage, Plan, Tree};
@@ -37,6 +42,7 @@ use crate::wire::{Answer, HoldId, Next, Refusal, Request, Route, Signal, WorkerI
 pub use definitions::LineReport;
 pub use inspect::inspect_quarantined;
 pub use options::{Invocations, LineOptions, Workers};
+pub use rest::Visit;
 pub use watch::{ConversationWatch, Followed};
 
 /// Takes what a line tells its application: failures that change no outcome.
@@ -57,6 +63,8 @@ struct Inner {
     state: Arc<Mutex<State>>,
     /// A commit landed: whoever waits looks again.
     changed: Arc<Notify>,
+    /// The tasks of holds; they end with the line.
+    holding: Mutex<JoinSet<()>>,
     _subscription: Subscription,
     /// Whoever waits looks again when the session ends.
     _closing: Subscription,
@@ -67,18 +75,26 @@ struct Inner {
 struct State {
     tree: Tree,
     held: BTreeMap<TaskId, Held>,
+    /// The last invocation of each live task, of those that this line has seen.
+    named: BTreeMap<TaskId, InvocationId>,
     scheduling: Scheduling,
     tasks: Arc<LineTasks>,
     /// Tasks whose last invocation was lost: the next reservation counts a restart. Found again at open.
     lost: BTreeSet<TaskId>,
     /// Migrations that failed: not tried again with the same definition.
     failed: BTreeMap<TaskId, definitions::Failed>,
+    /// Tasks about which storage refused a decision: left alone for a while.
+    aside: aside::Aside,
     /// Workers that take no more work.
     draining: BTreeSet<WorkerId>,
     /// Closures that hold the line or wait for it.
     holds: BTreeMap<HoldId, Arc<hold::Hold>>,
     /// Documents that invocations watch.
     watches: documents::Watches,
+    /// Who uses it.
+    visits: rest::Visits,
+    /// Conversations that somebody follows.
+    follows: follow::Follows,
 }
 
 /// An invocation that holds a task.
@@ -128,7 +144,8 @@ impl SessionLine {
     /// # Errors
     /// [`LineError`] where the session can't be read or the recovery not be stored; the session is closed then.
     pub async fn open(session: Session, tasks: LineTasks, options: LineOptions) -> Result<Self, LineError> {
-        let state = Arc::new(Mutex::new(State { tasks: Arc::new(tasks), ..State::default() }));
+        let follows = follow::Follows::new(&session.store().opened(), options.before);
+        let state = Arc::new(Mutex::new(State { tasks: Arc::new(tasks), follows, ..State::default() }));
         let changed = Arc::new(Notify::new());
         let subscription = {
             let (state, changed) = (Arc::clone(&state), Arc::clone(&changed));
@@ -141,7 +158,17 @@ impl SessionLine {
             let changed = Arc::clone(&changed);
             session.subscribe_close(move || changed.notify_waiters())
         };
-        let line = Self { inner: Arc::new(Inner { session, options, state, changed, _subscription: subscription, _closing: closing }) };
+        let line = Self {
+            inner: Arc::new(Inner {
+                session,
+                options,
+                state,
+                changed,
+                holding: Mutex::default(),
+                _subscription: subscription,
+                _closing: closing,
+            }),
+        };
         if let Err(error) = line.recover().await {
             if let Err(close) = line.session().close().await {
                 tracing::warn!(session = %line.session().id(), error = %close, "a session that could not be opened was not closed either");
@@ -157,6 +184,12 @@ impl SessionLine {
         &self.inner.session
     }
 
+    /// Whether two are one line.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Wakes when a commit landed. Take it before looking at what is waited for.
     #[must_use]
     pub fn changed(&self) -> Arc<Notify> {
@@ -167,7 +200,13 @@ impl SessionLine {
     pub async fn handle(&self, request: Request) -> Answer {
         // Boxed one by one: their sum would be a large future, and more than the compiler can show to be `Send`.
         let answer: BoxFuture<'_, Result<Answer, LineError>> = match request {
-            Request::Reserve { task, invocation, worker, definition } => Box::pin(self.reserve(task, invocation, worker, definition)),
+            Request::Reserve { task, invocation, worker, definition } => Box::pin(async move {
+                let answer = self.reserve(task, invocation, worker, definition).await?;
+                if matches!(&answer, Answer::Reserved(reservation) if reservation.mode == Mode::Abort) {
+                    self.keep_mode(task, invocation).await?;
+                }
+                Ok(answer)
+            }),
             Request::Say { task, invocation, number, said } => Box::pin(self.say(task, invocation, number, said)),
             Request::Progress { task, invocation, number, whole, decision } => {
                 Box::pin(self.progress(task, invocation, (number, whole), decision))
@@ -182,8 +221,9 @@ impl SessionLine {
             Request::Ask { hold, read } => Box::pin(async move { Ok(self.ask(hold, read).await) }),
             Request::Finish { hold, writes } => Box::pin(self.finish(hold, *writes)),
             Request::Watch { watch, by, call } => Box::pin(self.watch_document(watch, by, *call)),
+            Request::Follow(follow) => Box::pin(self.follow(follow)),
             Request::Release { hold } => {
-                self.release(hold);
+                self.give_up(hold);
                 Box::pin(std::future::ready(Ok(Answer::Done)))
             }
         };
@@ -305,10 +345,12 @@ impl State {
     /// Follows a commit. Runs on the line.
     fn observe(&mut self, publication: &Publication) {
         self.watches.observe(publication);
+        self.follows.observe(publication, &self.tree.live);
         for conversation in &publication.conversations {
             self.tree.conversation_owners.insert(conversation.id, conversation.owner.map(|owner| owner.task_id));
         }
         for row in &publication.invocations {
+            self.named.insert(row.task_id, row.invocation);
             self.said(row);
         }
         for task in &publication.tasks {
@@ -316,12 +358,18 @@ impl State {
             if let TaskState::Terminal { outcome } = &task.state {
                 self.tree.live.remove(&task.id);
                 self.held.remove(&task.id);
+                self.named.remove(&task.id);
                 self.lost.remove(&task.id);
                 self.failed.remove(&task.id);
+                self.aside.remove(task.id);
                 if self.tree.live.values().any(|other| waits_for(&other.state, task.id)) {
                     self.tree.outcomes.insert(task.id, outcome.clone());
                 }
             } else {
+                // What was refused of the run says nothing of the abort.
+                if task.abort_requested && self.tree.live.get(&task.id).is_some_and(|before| !before.abort_requested) {
+                    self.aside.remove(task.id);
+                }
                 self.tree.live.insert(task.id, picofleet_session::TaskRecord::clone(task));
             }
         }
@@ -341,7 +389,7 @@ impl State {
         else {
             return;
         };
-        let answer: Option<Answer> = row.answer.as_ref().and_then(|answer| answer.to().ok());
+        let (answer, _) = row::kept(row);
         if let Some(Answer::Said { next: Some(Next::Continue(record)), .. }) = &answer {
             held.began_at = crate::task::checkpoint(record).cloned().unwrap_or(Json::null());
         }

@@ -16,7 +16,7 @@ mod loose;
 
 pub(crate) use api::{Call, Shown};
 pub use api::{DetailsCommitted, ToolApi};
-pub use env::{EnvError, ExecutionEnv, FileKind, FileStat, FileSystem, Shell, ShellExit, ShellRequest, Spill};
+pub use env::{EnvError, ExecutionEnv, FileKind, FileStat, FileSystem, Shell, ShellExit, ShellRequest, Spill, Unsuitable};
 pub use loose::LooseCall;
 
 /// What a tool says about itself.

@@ -20,6 +20,9 @@ pub enum CallError {
         /// Why.
         why: String,
     },
+    /// What had the session has ended, and nothing else can have it: embedded, the process closes. It is not sent again.
+    #[error("session {0} is closed for good: what had it has ended")]
+    Closed(SessionId),
     /// The session is quarantined: opening it failed too often. Nothing of it is done until somebody retries it.
     #[error("session {0} is quarantined; look at it with inspect, and retry it once its cause is gone")]
     Quarantined(SessionId),

@@ -1,5 +1,6 @@
 //! What workers, hosts and the line say to each other (`protocol.md` 3). Every message can be encoded; nothing in one is a pointer.
 
+mod follow;
 mod hold;
 mod host;
 mod read;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::kinds::{COMPACTION, GENERATION, TOOL};
 use crate::step::Mode;
 
+pub use follow::{Follow, FollowCall, Following};
 pub use hold::{Begin, Begun, Finish, HoldId, ReadFailure, StoreAnswer, StoreRead, Written};
 pub use host::{HostCall, HostFailure};
 pub use read::{Paged, Read};
@@ -240,6 +242,8 @@ pub enum Request {
         /// What is asked.
         call: Box<WatchCall>,
     },
+    /// Follow a conversation. A repetition gets the same again.
+    Follow(Follow),
 }
 
 /// What an invocation says.
@@ -340,6 +344,8 @@ pub enum Answer {
     Stored(Box<StoreAnswer>),
     /// To a call of a watch.
     Watched(Watched),
+    /// To a reader of a conversation.
+    Following(Following),
 }
 
 /// Names a commit: `(seq, token)`.

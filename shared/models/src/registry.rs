@@ -112,11 +112,19 @@ impl Models {
     /// It blocks while it reads files, so it is for the start of a program and not for a task that others wait for.
     #[must_use]
     pub fn new(providers: &Providers, clock: Clock, environment: impl Fn(&str) -> Option<OsString>) -> Self {
-        let mut entries = BTreeMap::from([(SCRIPTED_PROVIDER.to_owned(), demo(&clock))]);
+        let script = Script::from_toml(DEMO).map_err(SetupError::Script);
+        let mut entries = BTreeMap::from([(SCRIPTED_PROVIDER.to_owned(), scripted(script, &clock))]);
         for (id, config) in providers {
             let provider = build(id, config, &clock, &environment);
             entries.insert(id.clone(), Entry { models: config.models(id), provider });
         }
+        Self { entries, clock }
+    }
+
+    /// The scripted model alone, which plays this script: for examples and tests.
+    #[must_use]
+    pub fn scripted(script: Script, clock: Clock) -> Self {
+        let entries = BTreeMap::from([(SCRIPTED_PROVIDER.to_owned(), scripted(Ok(script), &clock))]);
         Self { entries, clock }
     }
 
@@ -194,7 +202,7 @@ impl Provider for Models {
     }
 }
 
-fn demo(clock: &Clock) -> Entry {
+fn scripted(script: Result<Script, SetupError>, clock: &Clock) -> Entry {
     let model = Model {
         id: SCRIPTED_MODEL.to_owned(),
         name: "Scripted demo".to_owned(),
@@ -214,7 +222,6 @@ fn demo(clock: &Clock) -> Entry {
         sampling_params_by_thinking_level: None,
         compat: None,
     };
-    let script = Script::from_toml(DEMO).map_err(SetupError::Script);
     let provider = script.map(|script| Arc::new(Scripted::new(script, clock.clone())) as Arc<dyn Provider>);
     Entry { models: vec![model], provider }
 }

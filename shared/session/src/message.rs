@@ -6,6 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Millis;
 
+mod text;
+
 /// One message of a transcript.
 #[expect(clippy::large_enum_variant, reason = "most messages of a transcript are the large ones")]
 #[derive(Clone, PartialEq, Debug, Serialize)]

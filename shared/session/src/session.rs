@@ -206,6 +206,12 @@ impl Session {
         self.inner.commits.add(Arc::new(listener))
     }
 
+    /// How many listeners of commits and watches of documents it has: who would notice if it rested.
+    #[must_use]
+    pub fn followers(&self) -> usize {
+        self.inner.commits.count() + self.inner.observers.count()
+    }
+
     /// Calls `listener` once when the session ends, right after admission was sealed and watches have ended: when closing begins, and when it
     /// fails or loses the line. It must not block, panic or call the session.
     #[must_use = "dropping the subscription ends it"]

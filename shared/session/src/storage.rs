@@ -6,6 +6,7 @@
 mod batch;
 mod error;
 mod export;
+mod finding;
 mod query;
 mod session;
 
@@ -17,6 +18,7 @@ use futures::stream::BoxStream;
 pub use batch::{Batch, Commit, CommitHandle, CommitOutcome, DocumentCopy, OutboxRow, RequestRow, Write};
 pub use error::{Cause, Corruption, Rejection, StorageError, StorageRejected};
 pub use export::{EXPORT_FORMAT, ExportLine, ExportReader, ExportWriter, ImportId, ImportTarget, SessionLine};
+pub use finding::{FINDINGS_MAX, Finding};
 pub use query::{ConversationQuery, Cursor, DocumentQuery, EntryQuery, Page, SessionQuery, SubmissionQuery, TaskFilter, TaskQuery};
 pub use session::{Created, Head, SessionCreate, SessionRecord, SessionState, Tenant};
 
@@ -127,6 +129,12 @@ pub trait Store: Send + Sync + 'static {
     /// deleted sessions, old tombstones and request keys. Removes about `budget` rows at most. Records of tasks and submissions that are
     /// over stay as long as their session.
     fn maintain(&self, budget: u32, now: Millis) -> Fut<'_, Maintained>;
+
+    /// What is wrong with how this backend keeps its sessions, as far as no read shows it: indexes against records, the chain of commit
+    /// rows, files. It writes nothing, works on a store that another process uses, and gives at most [`FINDINGS_MAX`] findings.
+    fn examine(&self) -> Fut<'_, Vec<Finding>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     /// Lets admitted batches settle, then closes. Later calls fail with [`StorageError::Closed`].
     fn close(&self) -> Fut<'_, ()>;

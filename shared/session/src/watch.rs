@@ -419,6 +419,11 @@ impl Observers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many watches and states there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().channels.values().map(Vec::len).sum()
+    }
+
     pub(crate) fn watch<T>(self: &Arc<Self>, document: DocumentId, value: Json, token: (&'static str, u32)) -> Watch<T> {
         let (kind, version) = token;
         let channel = Channel::new(document, true, Some(value.clone()), version);

@@ -134,6 +134,7 @@ macro_rules! conformance_cases {
             exports::an_export_is_text,
             exports::an_import_reads_as_the_export,
             exports::an_export_leaves_out_what_nobody_can_read,
+            exports::sound_sessions_are_examined_without_a_finding,
             exports::an_imported_session_goes_on,
             exports::a_deleted_session_comes_back_by_import,
             exports::damaged_exports_are_refused,

@@ -19,33 +19,32 @@ mod format;
 mod journal;
 mod line;
 mod load;
+mod open;
 mod prepared;
 mod sidecar;
 #[cfg(all(test, feature = "conformance"))]
 mod tests;
 mod upkeep;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::stream::BoxStream;
 use picofleet_session::storage::{
-    Corruption, Created, Cursor, ExportLine, Fence, Fut, Head, ImportTarget, Maintained, OutboxRow, Page, SessionCreate, SessionQuery,
-    SessionReader, SessionRecord, SessionStore, StorageError, Store, Wake,
+    Created, Cursor, ExportLine, FINDINGS_MAX, Fence, Finding, Fut, Head, ImportTarget, Maintained, OutboxRow, Page, Rejection,
+    SessionCreate, SessionQuery, SessionReader, SessionRecord, SessionStore, StorageError, Store, Wake,
 };
 use picofleet_session::{Millis, PartitionCount, SessionId, SubmissionId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::memory::state::Shared;
-use crate::memory::{Faults, MemoryStore, export, maintain};
-use crate::sqlite::lock::Lock;
-use files::{Files, SystemFiles};
-use format::{FORMAT, StoreFile, TombstoneLine};
+use crate::memory::{MemoryStore, export};
+use files::SystemFiles;
 use journal::Journal;
 use line::Line;
+use load::Tail;
 
 const MAIN: &str = "main.jsonl";
 const TOMBSTONES: &str = "tombstones.jsonl";
@@ -85,6 +84,9 @@ pub enum OpenError {
         /// What is configured.
         asked: u16,
     },
+    /// There is nothing to look at.
+    #[error("{} is no store; only a store that can be written is made new", .0.display())]
+    Missing(PathBuf),
     /// There are files in the directory that are not those of a store.
     #[error("{} is no store and not empty; name another directory", .0.display())]
     OtherFiles(PathBuf),
@@ -119,9 +121,13 @@ type Work = Box<dyn FnOnce(&mut Journal) + Send>;
 #[derive(Clone)]
 pub struct JsonlStore {
     rows: MemoryStore,
-    queue: mpsc::Sender<Work>,
+    /// `None` where the store is only looked at.
+    queue: Option<mpsc::Sender<Work>>,
+    directory: Arc<Path>,
     /// Sessions whose files are damaged.
     damaged: Arc<BTreeMap<SessionId, StorageError>>,
+    /// What nothing confirms, of a store that is only looked at.
+    tails: Arc<Vec<(SessionId, Tail)>>,
     ended: Arc<tokio::sync::watch::Receiver<bool>>,
 }
 
@@ -141,55 +147,24 @@ impl JsonlStore {
     /// [`StorageError::InUse`] while another process, or another store of this one, has it open; [`StorageError::SchemaTooNew`];
     /// [`StorageError::Failed`] above an [`OpenError`].
     pub fn open(directory: impl AsRef<Path>, options: JsonlOptions) -> Result<Self, StorageError> {
-        Self::open_with(directory.as_ref(), options, Box::new(SystemFiles::default()))
+        open::open(directory.as_ref(), options, Box::new(SystemFiles::default()))
     }
 
-    fn open_with(directory: &Path, options: JsonlOptions, mut files: Box<dyn Files>) -> Result<Self, StorageError> {
-        let failed = |error| OpenError::io(directory, error).at(directory);
-        std::fs::create_dir_all(directory).map_err(failed)?;
-        let root = directory.canonicalize().map_err(failed)?;
-        let lock = Lock::take(&root.join("store"))?;
-        let partitions = store_file(&root, options, &mut *files)?;
-        let shared = Arc::new(Shared::new(partitions, Faults::new()));
-        let tombstones = tombstones(&root)?;
-        let (mut sizes, mut damaged, mut swept) = (HashMap::new(), BTreeMap::new(), HashMap::new());
-        for (id, path) in session_directories(&root)? {
-            match load::session(&path) {
-                Ok(loaded) => {
-                    sizes.insert(id, loaded.sizes);
-                    swept.insert(id, loaded.swept);
-                    crate::memory::add(&mut shared.state(), loaded.record, loaded.rows);
-                }
-                Err(error) => {
-                    tracing::error!(session = %id, error = %error, "the files of a session are damaged; the others can be used");
-                    damaged.insert(id, error);
-                }
-            }
-        }
-        for (id, at) in tombstones {
-            let mut state = shared.state();
-            if !crate::memory::delete(&mut state, id, at) {
-                state.tombstones.insert(id, at);
-            } else if let Some(session) = state.sessions.get_mut(&id) {
-                maintain::sweep_again(&mut session.rows, swept.get(&id).copied().unwrap_or(0));
-            }
-        }
-        let journal = Journal {
-            root,
-            files,
-            fsync: options.fsync,
-            reclaim_bytes: options.reclaim_bytes,
-            shared: Arc::clone(&shared),
-            sizes,
-            deferred: BTreeSet::new(),
-            poisoned: None,
-        };
-        let (queue, ended) = start(journal, lock).map_err(failed)?;
-        Ok(Self { rows: MemoryStore(shared), queue, damaged: Arc::new(damaged), ended: Arc::new(ended) })
+    /// Opens a store to look at it, also while another process uses it: what it had at one moment, which this store keeps showing. It
+    /// takes no lock and changes no file. Whatever would write is refused with [`Rejection::ReadOnly`].
+    ///
+    /// # Errors
+    /// As [`JsonlStore::open`], without [`StorageError::InUse`]; [`OpenError::Missing`] where there is no store.
+    pub fn open_read_only(directory: impl AsRef<Path>) -> Result<Self, StorageError> {
+        open::look(directory.as_ref())
     }
 
     fn shared(&self) -> &Arc<Shared> {
         &self.rows.0
+    }
+
+    fn queue(&self) -> Result<&mpsc::Sender<Work>, StorageError> {
+        self.queue.as_ref().ok_or_else(|| Rejection::ReadOnly { store: self.directory.display().to_string() }.into())
     }
 
     fn whole(&self, id: SessionId) -> Result<(), StorageError> {
@@ -206,98 +181,10 @@ impl JsonlStore {
                 // Nobody may wait any more: it is done all the same.
                 let _ = answer.send(result);
             });
-            self.queue.send(work).await.map_err(|_| StorageError::Closed)?;
+            self.queue()?.send(work).await.map_err(|_| StorageError::Closed)?;
             result.await.unwrap_or_else(|_| Err(StorageError::lost()))
         })
     }
-}
-
-/// Starts the thread that writes; it ends, and gives the lock back, when nobody can send to it any more, or the store is closed.
-fn start(mut journal: Journal, lock: Lock) -> std::io::Result<(mpsc::Sender<Work>, tokio::sync::watch::Receiver<bool>)> {
-    let (queue, mut works) = mpsc::channel::<Work>(QUEUE_MAX);
-    let (over, ended) = tokio::sync::watch::channel(false);
-    std::thread::Builder::new().name("picofleet-jsonl".to_owned()).spawn(move || {
-        while let Some(work) = works.blocking_recv() {
-            if std::panic::catch_unwind(AssertUnwindSafe(|| work(&mut journal))).is_err() {
-                // Nobody knows how far it came.
-                let _ = journal.poison("write", std::io::Error::other("the work panicked"));
-            }
-            if journal.shared.state().closed && *journal.shared.in_flight.borrow() == 0 {
-                break;
-            }
-        }
-        drop(journal);
-        drop(lock);
-        over.send_replace(true);
-    })?;
-    Ok((queue, ended))
-}
-
-/// `store.json`, made where the directory is new.
-fn store_file(root: &Path, options: JsonlOptions, files: &mut dyn Files) -> Result<PartitionCount, StorageError> {
-    let path = root.join(STORE);
-    let failed = |error| OpenError::io(&path, error).at(root);
-    let corrupt = |why: String| StorageError::from(Corruption { store: path.display().to_string(), what: "the file".to_owned(), why });
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let others = root.read_dir().map_err(failed)?.filter_map(Result::ok).any(|entry| entry.file_name() != "store-lock");
-            if others {
-                return Err(OpenError::OtherFiles(root.to_owned()).at(root));
-            }
-            let partitions = options.partitions.unwrap_or(PartitionCount::DEFAULT);
-            let bytes = format::encode(&StoreFile { format: FORMAT, partitions: partitions.get() }).map_err(corrupt)?;
-            files.replace(&path, &bytes, options.fsync).map_err(failed)?;
-            return Ok(partitions);
-        }
-        Err(error) => return Err(failed(error)),
-    };
-    let StoreFile { format, partitions: stored } = format::decode(bytes.trim_ascii_end()).map_err(corrupt)?;
-    if format > FORMAT {
-        return Err(StorageError::SchemaTooNew {
-            store: root.display().to_string(),
-            found: format,
-            compatible_from: format,
-            known: FORMAT,
-        });
-    }
-    let partitions = PartitionCount::new(stored).ok_or_else(|| corrupt(format!("{stored} is no count of partitions")))?;
-    match options.partitions.filter(|asked| *asked != partitions) {
-        Some(asked) => Err(OpenError::Partitions { directory: root.to_owned(), stored, asked: asked.get() }.at(root)),
-        None => Ok(partitions),
-    }
-}
-
-fn tombstones(root: &Path) -> Result<Vec<(SessionId, Millis)>, StorageError> {
-    let path = root.join(TOMBSTONES);
-    let mut found = Vec::new();
-    if path.exists() {
-        load::whole_lines(&path, |line| {
-            let TombstoneLine { session, at } = format::decode(line)?;
-            found.push((session, at));
-            Ok(true)
-        })?;
-    }
-    Ok(found)
-}
-
-/// The directories of sessions. One that was not whole when the process ended is removed.
-fn session_directories(root: &Path) -> Result<Vec<(SessionId, PathBuf)>, StorageError> {
-    let failed = |error| OpenError::io(root, error).at(root);
-    let mut found = Vec::new();
-    for entry in root.read_dir().map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.ends_with(".tmp") {
-            if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) }.map_err(failed)?;
-        } else if let Ok(id) = name.parse()
-            && path.is_dir()
-        {
-            found.push((id, path));
-        }
-    }
-    found.sort_unstable();
-    Ok(found)
 }
 
 impl Store for JsonlStore {
@@ -327,7 +214,7 @@ impl Store for JsonlStore {
         Box::pin(async move {
             self.whole(id)?;
             let opened: Head = self.write(move |journal| journal.open(id, fence)).await?;
-            Ok(Arc::new(Line::new(Arc::clone(self.shared()), self.queue.clone(), id, opened)) as Arc<dyn SessionStore>)
+            Ok(Arc::new(Line::new(Arc::clone(self.shared()), self.queue()?.clone(), id, opened)) as Arc<dyn SessionStore>)
         })
     }
 
@@ -360,6 +247,7 @@ impl Store for JsonlStore {
     fn import(&self, target: ImportTarget, lines: BoxStream<'static, Result<ExportLine, StorageError>>) -> Fut<'_, SessionRecord> {
         Box::pin(async move {
             drop(self.shared().open_state()?);
+            self.queue()?;
             let (record, rows) = export::read(&target, lines).await?;
             self.whole(record.id)?;
             let made = record.clone();
@@ -384,11 +272,25 @@ impl Store for JsonlStore {
         self.write(move |journal| journal.maintain(budget, now))
     }
 
+    fn examine(&self) -> Fut<'_, Vec<Finding>> {
+        Box::pin(async {
+            drop(self.shared().open_state()?);
+            let damaged = self.damaged.iter().map(|(id, error)| Finding::of_session("files", *id, error.to_string()));
+            let tails = self.tails.iter().map(|(id, tail)| {
+                let what = format!("the last {} bytes of {} are confirmed by no marker", tail.bytes, tail.path.display());
+                Finding::of_session("tail", *id, what)
+            });
+            Ok(damaged.chain(tails).take(FINDINGS_MAX).collect())
+        })
+    }
+
     fn close(&self) -> Fut<'_, ()> {
         Box::pin(async {
             self.rows.close().await?;
             // Wakes the thread, which then sees that the store is closed.
-            let _ = self.queue.send(Box::new(|_| {})).await;
+            if let Some(queue) = &self.queue {
+                let _ = queue.send(Box::new(|_| {})).await;
+            }
             let mut ended = (*self.ended).clone();
             // The thread tells at its end; one that is gone without it has nothing to wait for.
             let _ = ended.wait_for(|ended| *ended).await;

@@ -6,7 +6,8 @@
 //! | `writer`, `group` | the one thread that writes, and its group commit over sessions |
 //! | `tables`, `texts`, `rows` | what the rules need of a session, and records as rows |
 //! | `admin`, `import`, `maintain` | what else the thread does |
-//! | `pool`, `read`, `session`, `export` | readers |
+//! | `pool`, `read`, `session`, `lists`, `export` | readers |
+//! | `check`, `copy` | what looks at the whole file |
 //! | `lock`, `errors` | one process for each file, and what failures mean |
 //!
 //! **Architecture invariants.** Only the thread of `writer` changes the file. Every decision about a commit is made inside its
@@ -14,12 +15,15 @@
 //! and will not be in the file.
 
 mod admin;
+mod check;
+mod copy;
 mod errors;
 mod export;
 mod group;
 #[cfg(test)]
 mod group_tests;
 mod import;
+mod lists;
 pub(crate) mod lock;
 mod maintain;
 #[cfg(test)]
@@ -36,7 +40,6 @@ mod tables;
 mod texts;
 mod writer;
 
-use std::collections::BinaryHeap;
 use std::ffi::OsString;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -44,18 +47,18 @@ use std::sync::Arc;
 
 use futures::stream::BoxStream;
 use picofleet_session::storage::{
-    Created, Cursor, ExportLine, Fence, Fut, Head, ImportTarget, Maintained, OutboxRow, Page, Rejection, SessionCreate, SessionQuery,
-    SessionReader, SessionRecord, SessionState, SessionStore, StorageError, Store, Wake,
+    Created, Cursor, ExportLine, Fence, Finding, Fut, Head, ImportTarget, Maintained, OutboxRow, Page, Rejection, SessionCreate,
+    SessionQuery, SessionReader, SessionRecord, SessionState, SessionStore, StorageError, Store, Wake,
 };
-use picofleet_session::{Id, Millis, PartitionCount, SessionId, SubmissionId};
+use picofleet_session::{Millis, PartitionCount, SessionId, SubmissionId};
 use rusqlite::Connection;
 
-use crate::rules::{creatable, read_cursor};
+use crate::rules::creatable;
 use errors::Place;
 use export::Exports;
 use lock::Lock;
 use pool::Pool;
-use read::{Answer, all, one, one_more, paged};
+use read::{Answer, one};
 use rows::Session;
 use session::{Line, Reader};
 use tables::Tx;
@@ -179,6 +182,18 @@ impl SqliteStore {
         Ok(Self(Arc::new(Shared { place, partitions, pool, queue: None, imports, exports })))
     }
 
+    /// Writes a copy of the whole store to a new file, also while this or another process uses it: all of one commit, checked and without
+    /// free pages. Copying the file and its log by other means is not safe while it is open.
+    ///
+    /// The file appears complete or not at all.
+    ///
+    /// # Errors
+    /// [`OpenError::Exists`] where there is a file; [`Rejection::DiskFull`]; whatever else is wrong with either file.
+    pub async fn copy_to(&self, path: impl AsRef<Path>) -> Result<(), StorageError> {
+        self.0.pool.check()?;
+        copy::copy(self.0.place.clone(), path.as_ref().to_owned()).await
+    }
+
     fn queue(&self) -> Result<&Queue, StorageError> {
         let shared = &self.0;
         shared.pool.check()?;
@@ -237,7 +252,7 @@ impl Store for SqliteStore {
     }
 
     fn sessions(&self, query: SessionQuery, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<SessionRecord>> {
-        self.read(move |connection, place| sessions(connection, place, &query, limit, cursor.as_ref()))
+        self.read(move |connection, place| lists::sessions(connection, place, &query, limit, cursor.as_ref()))
     }
 
     fn open(&self, id: SessionId, fence: Fence) -> Fut<'_, Arc<dyn SessionStore>> {
@@ -292,11 +307,11 @@ impl Store for SqliteStore {
     }
 
     fn due(&self, partitions: Range<u16>, until: Millis, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<Wake>> {
-        self.read(move |connection, place| due(connection, place, partitions, until, limit, cursor.as_ref()))
+        self.read(move |connection, place| lists::due(connection, place, partitions, until, limit, cursor.as_ref()))
     }
 
     fn outbox(&self, limit: u32, cursor: Option<Cursor>) -> Fut<'_, Page<(SessionId, OutboxRow)>> {
-        self.read(move |connection, place| outbox(connection, place, limit, cursor.as_ref()))
+        self.read(move |connection, place| lists::outbox(connection, place, limit, cursor.as_ref()))
     }
 
     fn acknowledge(&self, rows: Vec<(SessionId, SubmissionId)>) -> Fut<'_, ()> {
@@ -326,6 +341,10 @@ impl Store for SqliteStore {
         })
     }
 
+    fn examine(&self) -> Fut<'_, Vec<Finding>> {
+        self.read(check::check)
+    }
+
     fn close(&self) -> Fut<'_, ()> {
         Box::pin(async move {
             let shared = &self.0;
@@ -340,71 +359,4 @@ impl Store for SqliteStore {
             Ok(())
         })
     }
-}
-
-fn sessions(
-    connection: &Connection,
-    place: &Place,
-    query: &SessionQuery,
-    limit: u32,
-    cursor: Option<&Cursor>,
-) -> Answer<Page<SessionRecord>> {
-    let after: Option<SessionId> = read_cursor("sessions", cursor)?;
-    // An empty key is below all ids.
-    let after = after.map_or(Vec::new(), |id| id.as_bytes().to_vec());
-    let state = query.state.map(rows::state_number);
-    let tenant = query.tenant.as_ref().map(|tenant| &tenant.0);
-    let (wanted, what) = (one_more(limit), "a session");
-    let read = |row: &rusqlite::Row<'_>| Ok(rows::session(row)?.map(|session| session.record));
-    let records = match (&query.key, tenant) {
-        (Some(key), _) => all(connection, place, what, sql::SESSIONS_WITH_KEY, (after, state, wanted, tenant, key), read),
-        (None, _) if state.is_some_and(|state| state != rows::state_number(SessionState::Active)) => {
-            all(connection, place, what, sql::SESSIONS_IN_STATE, (after, state, wanted, tenant), read)
-        }
-        (None, Some(tenant)) => all(connection, place, what, sql::SESSIONS_OF_TENANT, (after, state, wanted, tenant), read),
-        (None, None) => all(connection, place, what, sql::SESSIONS, (after, state, wanted), read),
-    }?;
-    paged("sessions", limit, records, |record: &SessionRecord| record.id)
-}
-
-/// The index is by partition first: the earliest of each partition, of which the earliest are taken.
-fn due(
-    connection: &Connection,
-    place: &Place,
-    partitions: Range<u16>,
-    until: Millis,
-    limit: u32,
-    cursor: Option<&Cursor>,
-) -> Answer<Page<Wake>> {
-    let after: Option<(Millis, SessionId)> = read_cursor("due", cursor)?;
-    let (at, id) = after.map_or((i64::MIN, Vec::new()), |(at, id)| (at.0, id.as_bytes().to_vec()));
-    let wanted = one_more(limit);
-    let mut earliest: BinaryHeap<(Millis, SessionId)> = BinaryHeap::new();
-    for partition in partitions {
-        // Nothing later than the latest of a full heap can get in.
-        let full = earliest.len() >= wanted as usize;
-        let until = earliest.peek().filter(|_| full).map_or(until, |latest| latest.0.min(until));
-        let params = (partition, at, &id, until.0, wanted);
-        let wakes =
-            all(connection, place, "a wake time", sql::WAKE_DUE, params, |row| Ok(Ok((Millis(row.get(1)?), rows::session_id(row, 0)?))))?;
-        for wake in wakes {
-            earliest.push(wake);
-            if earliest.len() > wanted as usize {
-                earliest.pop();
-            }
-        }
-    }
-    let wakes = earliest.into_sorted_vec().into_iter().map(|(at, session)| Wake { session, at }).collect();
-    paged("due", limit, wakes, |wake: &Wake| (wake.at, wake.session))
-}
-
-fn outbox(connection: &Connection, place: &Place, limit: u32, cursor: Option<&Cursor>) -> Answer<Page<(SessionId, OutboxRow)>> {
-    let after: Option<(SessionId, SubmissionId)> = read_cursor("outbox", cursor)?;
-    let (session, submission) = after.map_or((Vec::new(), 0), |(session, submission)| (session.as_bytes().to_vec(), submission.get()));
-    let rows = all(connection, place, "a settlement notice", sql::OUTBOX, (session, submission, one_more(limit)), |row| {
-        let (session, body) = (rows::session_id(row, 0)?, rows::json(row, 2)?);
-        let submission_id: Result<Id<_>, String> = rows::id(row, 1)?;
-        Ok(submission_id.and_then(|submission_id| Ok((session, OutboxRow { submission_id, body: body? }))))
-    })?;
-    paged("outbox", limit, rows, |(session, row): &(SessionId, OutboxRow)| (*session, row.submission_id))
 }

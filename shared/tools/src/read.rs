@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use picofleet_harness::effects::OutputLimits;
 use picofleet_harness::live::{Severity, ToolDiagnostic};
 use picofleet_harness::tool::Replay;
-use picofleet_harness::tools::{EnvError, Tool, ToolApi, ToolError, ToolResult, ToolSpec};
+use picofleet_harness::tools::{EnvError, Tool, ToolApi, ToolError, ToolResult, ToolSpec, Unsuitable};
 use picofleet_session::Json;
 use serde::Deserialize;
 
@@ -64,7 +64,7 @@ impl Tool for Read {
             let Arguments { path, offset, limit } = arguments::read(&arguments)?;
             let content = match api.env()?.read(&path, FILE_BYTES_MAX).await {
                 Ok(content) => content,
-                Err(EnvError::Unsuitable { path, why }) => return Err(ToolError::new(format!("{path} {why}{}", advice(&why)))),
+                Err(EnvError::Unsuitable { path, kind, why }) => return Err(ToolError::new(format!("{path} {why}{}", advice(kind)))),
                 Err(error) => return Err(error.into()),
             };
             let limits = self.spec.output;
@@ -78,13 +78,11 @@ impl Tool for Read {
     }
 }
 
-fn advice(why: &str) -> &'static str {
-    if why.contains("directory") {
-        "; list it with bash"
-    } else if why.contains("bytes") {
-        "; look at a part of it with bash: head, tail, sed -n or grep"
-    } else {
-        ""
+const fn advice(kind: Unsuitable) -> &'static str {
+    match kind {
+        Unsuitable::Directory => "; list it with bash",
+        Unsuitable::TooLarge => "; look at a part of it with bash: head, tail, sed -n or grep",
+        _ => "",
     }
 }
 

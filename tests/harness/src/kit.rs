@@ -8,18 +8,18 @@ use picofleet_coordinator::{Coordinator, Options};
 use picofleet_fleet::Local;
 use picofleet_harness::config::ConfigPatch;
 use picofleet_harness::effects::Services;
-use picofleet_harness::host::{Conversation, ConversationOptions, Harness, Submission};
+use picofleet_harness::host::{Conversation, Harness, Submission};
 use picofleet_harness::kind::{Outcome, TaskKind, TaskOptions, TxTasks as _};
 use picofleet_harness::line::{ConversationWatch, Invocations, LineOptions, LineReport};
 use picofleet_harness::registry::{Registration, Registry};
 use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
 use picofleet_harness::task::LineTasks;
-use picofleet_harness::transport::Transport;
-use picofleet_harness::wire::{Answer, Request};
+use picofleet_harness::transport::{CallError, Transport};
+use picofleet_harness::wire::{Answer, HostCall, Refusal, Request};
 use picofleet_session::storage::{SessionCreate, SessionReader, Store};
 use picofleet_session::{
-    Clock, ConversationId, Millis, ROOT_CONVERSATION_ID, Session, SessionId, SessionOptions, SubmissionId, SubmissionRecord, TaskId,
-    TaskRecord,
+    Clock, ConversationId, EntryDraft, Millis, ROOT_CONVERSATION_ID, Session, SessionId, SessionOptions, SubmissionId, SubmissionRecord,
+    TaskId, TaskRecord,
 };
 use picofleet_storage::memory::MemoryStore;
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
@@ -79,6 +79,8 @@ pub struct Kit {
     pub worker: picofleet_worker::Options,
     /// Whether a session that opens goes on with its work by itself; as of the next start.
     pub resume: bool,
+    /// For how long nobody uses a session until it rests; as of the next start.
+    pub idle: Duration,
     /// The longest that one call waits on the line; as of the next start.
     pub wait: Duration,
     wire: Wire,
@@ -144,6 +146,7 @@ impl Kit {
             hold,
             worker,
             resume,
+            idle: Options::new().idle,
             wait,
             wire,
             reports,
@@ -166,6 +169,7 @@ impl Kit {
             line: LineOptions { hold: self.hold, wait: self.wait, on_report: Some(Arc::new(on_report)), ..LineOptions::of(&self.registry) },
             sweep: Duration::from_millis(20),
             resume: self.resume,
+            idle: self.idle,
         };
         let (coordinator, outgoing) = Coordinator::new(self.disk.before(self.tap.over(Arc::clone(&self.store))), options);
         let transport = self.between(coordinator.clone());
@@ -190,6 +194,7 @@ impl Kit {
             line: LineOptions { wait: self.wait, invocations: Invocations::Live, ..LineOptions::of(&self.registry) },
             sweep: Duration::from_millis(20),
             resume: self.resume,
+            idle: self.idle,
         };
         let (coordinator, _) = Coordinator::new(Arc::clone(&self.store), options);
         let transport = self.between(coordinator.clone());
@@ -199,8 +204,10 @@ impl Kit {
         let lost = std::mem::replace(&mut engine.transport, transport);
         engine.earlier.push(std::mem::replace(&mut engine.coordinator, coordinator));
         // The earlier one hears of it with the first commit that is refused.
-        let refused = Harness::connect(lost, self.session).create_conversation(ConversationOptions::ownerless()).await;
-        assert!(refused.is_err(), "the earlier owner has lost the session");
+        let note = HostCall::Submit { conversation: ROOT_CONVERSATION_ID, draft: SubmissionDraft::write(EntryDraft::new("late")) };
+        let refused = lost.call(self.session, Request::Host(Box::new(note))).await;
+        let lost = matches!(refused, Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::Unavailable { .. }));
+        assert!(lost, "the earlier owner has lost the session: {refused:?}");
     }
 
     /// Somebody else opens the session, whom nobody here can reach.

@@ -1,17 +1,20 @@
 //! The invariants that hold after every commit (`docs/invariants.md`), checked on what was written and on nothing else.
 
 mod documents;
+mod invocations;
 mod tasks;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use picofleet_harness::kinds::COMPACTED;
 use picofleet_session::storage::{Batch, Commit, Head, Write};
 use picofleet_session::{
-    ConversationId, ConversationRecord, EntryRecord, InvocationRow, Seq, SessionId, SubmissionId, SubmissionRecord, TaskId, TaskRecord,
-    TaskState,
+    CommitToken, ConversationId, ConversationRecord, EntryRecord, InvocationId, InvocationRow, Seq, SessionId, SubmissionId,
+    SubmissionRecord, TaskId, TaskRecord, TaskState,
 };
+use tokio::time::Instant;
 
 use documents::Documents;
 
@@ -32,13 +35,21 @@ struct Inner {
 /// What one session's commits say.
 #[derive(Default)]
 pub(crate) struct Model {
-    seq: Option<Seq>,
+    /// The newest commit or fence.
+    head: Option<(Seq, CommitToken)>,
     next_id: i64,
     pub(crate) conversations: BTreeMap<ConversationId, ConversationRecord>,
     pub(crate) entries: BTreeMap<ConversationId, Vec<Arc<EntryRecord>>>,
     pub(crate) tasks: BTreeMap<TaskId, Arc<TaskRecord>>,
     pub(crate) submissions: BTreeMap<SubmissionId, Arc<SubmissionRecord>>,
+    /// The last row of each task.
     pub(crate) invocations: BTreeMap<TaskId, InvocationRow>,
+    /// The invocations that hold a task.
+    holders: BTreeMap<TaskId, InvocationId>,
+    /// The invocations that have decided the end of their hold, and may still say that their phase ended.
+    ending: BTreeMap<TaskId, InvocationId>,
+    /// When tasks became terminal.
+    ended: BTreeMap<TaskId, Instant>,
     pub(crate) documents: Documents,
     /// Tasks that this commit lets hold their outcome.
     held: Vec<TaskId>,
@@ -50,17 +61,31 @@ impl Checker {
         let mut inner = self.lock();
         let inner = &mut *inner;
         let model = inner.sessions.entry(session).or_default();
-        let first = head.seq.0 - i64::try_from(batch.commits.len()).unwrap_or(0) + 1;
-        for (index, commit) in batch.commits.iter().enumerate() {
+        let mut seq = model.head.map_or(Seq(0), |(seq, _)| seq);
+        let mut unlinked = Vec::new();
+        model.follow(batch, head, &mut unlinked);
+        inner.violations.extend(unlinked);
+        for commit in &batch.commits {
             inner.commits += 1;
-            let seq = Seq(first + i64::try_from(index).unwrap_or(0));
+            seq = seq.next();
             let mut found = Vec::new();
-            model.commit(seq, commit, &mut found);
+            model.commit(commit, &mut found);
             for violation in found {
                 if inner.violations.len() < KEPT {
                     inner.violations.push(format!("commit {} of {session}: {violation}", seq.0));
                 }
             }
+        }
+    }
+
+    /// Takes a fence that was set.
+    pub(crate) fn fenced(&self, session: SessionId, head: &Head) {
+        let mut inner = self.lock();
+        let model = inner.sessions.entry(session).or_default();
+        let before = model.head.map_or(Seq(0), |(seq, _)| seq);
+        model.head = Some((head.seq, head.token));
+        if head.seq != before.next() {
+            inner.violations.push(format!("the fence {} of {session} does not follow {}", head.seq.0, before.0));
         }
     }
 
@@ -76,6 +101,12 @@ impl Checker {
     #[must_use]
     pub(crate) fn task(&self, session: SessionId, task: TaskId) -> Option<Arc<TaskRecord>> {
         self.lock().sessions.get(&session)?.tasks.get(&task).cloned()
+    }
+
+    /// How long ago a task became terminal.
+    #[must_use]
+    pub(crate) fn over_for(&self, session: SessionId, task: TaskId) -> Option<Duration> {
+        self.lock().sessions.get(&session)?.ended.get(&task).map(Instant::elapsed)
     }
 
     /// The live tasks of a session.
@@ -118,19 +149,29 @@ impl Checker {
 }
 
 impl Model {
-    fn commit(&mut self, seq: Seq, commit: &Commit, found: &mut Vec<String>) {
-        // Fences are commits, too, and are not seen here: sequences rise, and storage refuses gaps.
-        if self.seq.is_some_and(|before| seq <= before) {
-            found.push(format!("sequence {} after {:?}", seq.0, self.seq));
+    /// A batch stands on the newest commit or fence, and each of its commits takes one sequence: nothing is left out.
+    fn follow(&mut self, batch: &Batch, head: &Head, found: &mut Vec<String>) {
+        let (before, now) = (self.head.replace((head.seq, head.token)), head.seq.0);
+        if before != Some(batch.expect) {
+            found.push(format!("the batch up to {now} stands on {:?}, and the newest commit is {before:?}", batch.expect));
         }
-        self.seq = Some(seq);
+        let count = i64::try_from(batch.commits.len()).unwrap_or(i64::MAX);
+        if before.is_none_or(|(seq, _)| seq.0 + count != now) {
+            found.push(format!("{count} commits up to {now} behind {before:?}"));
+        }
+    }
+
+    fn commit(&mut self, commit: &Commit, found: &mut Vec<String>) {
         if commit.next_id < self.next_id {
             found.push(format!("the next id went back from {} to {}", self.next_id, commit.next_id));
         }
         self.next_id = commit.next_id;
+        let before = self.before(commit);
         for write in &commit.writes {
             self.write(write, found);
         }
+        self.check_invocations(&before, commit, found);
+        self.check_live(commit.at, found);
         self.check_tasks(commit, found);
         self.check_documents(found);
     }
@@ -155,6 +196,9 @@ impl Model {
             }
             Write::Task(record) => {
                 let before = self.tasks.insert(record.id, Arc::clone(record));
+                if record.terminal() {
+                    self.ended.entry(record.id).or_insert_with(Instant::now);
+                }
                 let held = |record: &TaskRecord| matches!(record.state, TaskState::Completing { .. });
                 if held(record) && !before.as_deref().is_some_and(held) {
                     self.held.push(record.id);
@@ -172,14 +216,12 @@ impl Model {
                     found.push(format!("submission {} was settled twice: {:?}, then {:?}", record.id, before.state, record.state));
                 }
             }
-            Write::Invocation(row) => {
-                self.invocations.insert(row.task_id, InvocationRow::clone(row));
-            }
             Write::DocumentCreate { create, value, .. } => self.documents.create(create, Some(value.clone())),
             Write::DocumentCopy(copy) => self.documents.create(&copy.create, None),
             Write::DocumentChange { id, content } => self.documents.change(*id, content, found),
             Write::DocumentRetire(id) => self.documents.retire(*id),
-            Write::Request(_) | Write::Outbox(_) | Write::Wake(_) => {}
+            // Rows of invocations are judged by what the whole commit leaves.
+            Write::Invocation(_) | Write::Request(_) | Write::Outbox(_) | Write::Wake(_) => {}
         }
     }
 }

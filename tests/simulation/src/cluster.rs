@@ -92,8 +92,15 @@ impl Cluster {
                     continue;
                 }
                 let twice = world.fault(15);
+                if twice {
+                    world.count("hint doubled");
+                }
                 for _ in 0..if twice { 2 } else { 1 } {
-                    let (hints, hint, late) = (hints.clone(), hint.clone(), world.pause(if world.fault(10) { 20_000 } else { 50 }));
+                    let late = world.fault(10);
+                    if late {
+                        world.count("hint late");
+                    }
+                    let (hints, hint, late) = (hints.clone(), hint.clone(), world.pause(if late { 20_000 } else { 50 }));
                     tokio::spawn(async move {
                         tokio::time::sleep(late).await;
                         let _ = hints.send(hint).await;

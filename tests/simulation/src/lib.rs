@@ -5,6 +5,7 @@
 
 mod checker;
 mod cluster;
+mod fences;
 mod network;
 mod users;
 mod world;
@@ -27,6 +28,7 @@ use tokio::time::Instant;
 
 use checker::Checker;
 use cluster::Cluster;
+use fences::Fences;
 use network::{Network, Side};
 use world::{ROOT, World};
 
@@ -71,7 +73,7 @@ async fn simulate(seed: u64, without: Option<Guard>) -> Report {
     let began = Instant::now();
     let clock = Clock::from_fn(move || Millis(1_000_000 + i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX / 2)));
     let faults = storage_faults(&world, &checker);
-    let store = Arc::new(MemoryStore::with_faults(faults));
+    let store = Arc::new(Fences { store: MemoryStore::with_faults(faults), checker: checker.clone() });
     if let Err(error) = store.create(SessionCreate { id: session, ..SessionCreate::new(Millis(0)) }).await {
         checker.broken(format!("the session could not be made: {error}"));
         return report(seed, &world, &checker);
@@ -164,6 +166,7 @@ async fn storm(world: &World, network: &Network, cluster: &mut Cluster) {
         let index = usize::try_from(world.below(cluster.workers() as u64)).unwrap_or(0);
         match world.below(8) {
             _ if cluster.is_embedded() && (deadly || world.once_in(2)) => {
+                world.count("process killed");
                 cluster.kill_worker(0);
                 cluster.kill_coordinator();
                 tokio::time::sleep(world.pause(5_000)).await;
@@ -229,6 +232,12 @@ async fn settle(world: &World, cluster: &mut Cluster, host: &Side) {
             let retry = Request::Host(Box::new(HostCall::RetryTask { task: task.id }));
             let _ = host.call(world.session, retry).await;
         }
+    }
+    // Longer than any effect of the world takes by itself.
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let going_on = world.going_on();
+    if !going_on.is_empty() {
+        world.checker.broken(format!("nothing runs, and effects of the tasks {going_on:?} go on"));
     }
     let placed = world.checker.open_submissions(world.session);
     let placed: Vec<_> = placed.iter().filter(|record| record.status() == picofleet_session::SubmissionStatus::Placed).collect();

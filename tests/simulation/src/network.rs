@@ -110,7 +110,11 @@ impl Side {
         let world = &self.network.world;
         self.thawed().await;
         self.network.through().await;
-        tokio::time::sleep(world.pause(if world.fault(25) { 3_000 } else { 30 })).await;
+        let late = world.fault(25);
+        if late {
+            world.count("request late");
+        }
+        tokio::time::sleep(world.pause(if late { 3_000 } else { 30 })).await;
         if world.fault(40) {
             world.count("request lost");
             return self.nothing(session).await;

@@ -17,6 +17,70 @@ pub(crate) use model::{SimModels, model_ref};
 pub(crate) use tasks::{Job, JobInput};
 pub(crate) use tools::{TOOLS, registry};
 
+/// What may happen, faults and others. A run of many seeds in which one of them never happened shows less than it says.
+const HAPPENINGS: [&str; 44] = [
+    "request late",
+    "request lost",
+    "request doubled",
+    "answer lost",
+    "beat lost",
+    "hint lost",
+    "hint doubled",
+    "hint late",
+    "signal lost",
+    "network cut",
+    "quarantine cleared",
+    "coordinator killed",
+    "coordinator taken over",
+    "process killed",
+    "worker killed",
+    "worker drained",
+    "worker frozen",
+    "commit uncertain, lost",
+    "commit uncertain, landed",
+    "commit rejected",
+    "commit late",
+    "effect",
+    "model request",
+    "model error",
+    "overflow",
+    "summary",
+    "summary failed",
+    "model request cancelled",
+    "deferred",
+    "deferred cancelled",
+    "cancelling refused",
+    "abort handler",
+    "parked task retried",
+    "user aborts a conversation",
+    "user aborts a task",
+    "user withdraws",
+    "user resets",
+    "user compacts",
+    "user writes",
+    "user starts a job",
+    "user appends an entry in a closure",
+    "user submits",
+    "user tries again",
+    "a host's closure was not committed",
+];
+
+/// What a deferred answer says.
+pub(crate) const LATER: &str = "later";
+
+/// A line of a tool's output. All of them say the same, so that a hole in what is shown is seen.
+pub(crate) fn line(number: u64) -> String {
+    format!("line {number}\n")
+}
+
+/// A word of an answer.
+pub(crate) fn word(number: u64) -> String {
+    format!("word{number} ")
+}
+
+/// How long an effect may go on behind the end of its task.
+const OUTLIVES_MAX: Duration = Duration::from_secs(60);
+
 /// The outside. Clones are one.
 #[derive(Clone)]
 pub(crate) struct World {
@@ -30,6 +94,8 @@ struct Inner {
     rng: fastrand::Rng,
     /// How often each unsafe call was executed.
     unsafe_runs: BTreeMap<TaskId, u32>,
+    /// How many executions of each task there are.
+    running: BTreeMap<TaskId, u32>,
     counts: BTreeMap<&'static str, u64>,
     calm: bool,
 }
@@ -38,7 +104,9 @@ impl World {
     /// An outside that throws its dice with `seed`.
     #[must_use]
     pub(crate) fn new(seed: u64, session: SessionId, checker: Checker) -> Self {
-        let inner = Inner { rng: fastrand::Rng::with_seed(seed), unsafe_runs: BTreeMap::new(), counts: BTreeMap::new(), calm: false };
+        let counts = HAPPENINGS.iter().map(|what| (*what, 0)).collect();
+        let inner =
+            Inner { rng: fastrand::Rng::with_seed(seed), unsafe_runs: BTreeMap::new(), running: BTreeMap::new(), counts, calm: false };
         Self { inner: Arc::new(Mutex::new(inner)), checker, session }
     }
 
@@ -72,9 +140,12 @@ impl World {
         Duration::from_millis(self.below(max))
     }
 
-    /// Counts that something happened.
+    /// Counts that something of [`HAPPENINGS`] happened.
     pub(crate) fn count(&self, what: &'static str) {
-        *self.lock().counts.entry(what).or_default() += 1;
+        match self.lock().counts.get_mut(what) {
+            Some(count) => *count += 1,
+            None => self.checker.broken(format!("{what:?} happened and is not in the list of what may happen")),
+        }
     }
 
     /// How often things happened.
@@ -84,7 +155,7 @@ impl World {
     }
 
     /// An unsafe effect happens: it must be the first of its call.
-    pub(crate) fn unsafe_effect(&self, task: TaskId) {
+    pub(crate) fn unsafe_effect(&self, task: TaskId) -> Effect {
         let runs = {
             let mut inner = self.lock();
             let runs = inner.unsafe_runs.entry(task).or_default();
@@ -94,16 +165,24 @@ impl World {
         if runs > 1 {
             self.checker.broken(format!("the unsafe call of task {task} was executed {runs} times"));
         }
-        self.effect(task);
+        self.effect(task)
     }
 
-    /// An effect happens: its intent must be stored, and its task live.
-    pub(crate) fn effect(&self, task: TaskId) {
+    /// An effect happens: its intent must be stored, and its task live. It goes on until what this answers is dropped.
+    pub(crate) fn effect(&self, task: TaskId) -> Effect {
         self.count("effect");
+        *self.lock().running.entry(task).or_default() += 1;
         match self.checker.task(self.session, task) {
             Some(record) if !record.terminal() => {}
             other => self.checker.broken(format!("an effect of task {task}, which is {other:?}")),
         }
+        Effect { world: self.clone(), task }
+    }
+
+    /// The tasks whose effects go on.
+    #[must_use]
+    pub(crate) fn going_on(&self) -> Vec<TaskId> {
+        self.lock().running.keys().copied().collect()
     }
 
     /// A model is asked: every call in the request has one result, right behind its message, and every result has its call.
@@ -145,6 +224,30 @@ impl World {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An effect that goes on. It must not outlive its task by longer than a worker needs to hear of the end, or to stop by itself.
+pub(crate) struct Effect {
+    world: World,
+    task: TaskId,
+}
+
+impl Drop for Effect {
+    fn drop(&mut self) {
+        let Self { world, task } = self;
+        {
+            let mut inner = world.lock();
+            if let Some(count) = inner.running.get_mut(task) {
+                *count -= 1;
+                if *count == 0 {
+                    inner.running.remove(task);
+                }
+            }
+        }
+        if let Some(over) = world.checker.over_for(world.session, *task).filter(|over| *over > OUTLIVES_MAX) {
+            world.checker.broken(format!("an effect of task {task} went on for {over:?} behind its end"));
+        }
     }
 }
 

@@ -89,4 +89,19 @@ impl StoreUrl {
             Self::Memory => Arc::new(MemoryStore::new()),
         })
     }
+
+    /// Opens it to look at it: nothing is made and nothing is written, and it may be in use. It blocks for as long as that takes.
+    ///
+    /// # Errors
+    /// What is wrong with the file; that memory has nothing to look at.
+    pub fn look(&self) -> anyhow::Result<Arc<dyn Store>> {
+        Ok(match self {
+            Self::Sqlite(path) => Arc::new(SqliteStore::open_read_only(path).with_context(|| format!("look at {}", path.display()))?),
+            Self::Jsonl(path) => Arc::new(JsonlStore::open_read_only(path).with_context(|| format!("look at {}", path.display()))?),
+            Self::Memory => {
+                let text = "memory: is gone with the process that used it; name another store with --store or [storage] url";
+                anyhow::bail!(crate::failure::Failure::Usage(text.to_owned()))
+            }
+        })
+    }
 }

@@ -8,25 +8,23 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use futures::future::BoxFuture;
-use picofleet_harness::config::{ConversationConfig, ModelRef};
-use picofleet_harness::effects::{Models, Services};
+use picofleet_harness::config::ConversationConfig;
+use picofleet_harness::effects::Services;
 use picofleet_harness::registry::Registry;
 use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
 use picofleet_harness::tool::Replay;
 use picofleet_harness::tools::{Tool, ToolApi, ToolError, ToolResult, ToolSpec};
 use picofleet_harness::wire::HostCall;
-use picofleet_models::model::Model;
-use picofleet_models::provider::Provider;
-use picofleet_models::scripted::{Script, Scripted};
-use picofleet_session::message::{AssistantBlock, Message, TextOrBlocks, UserBlock};
+use picofleet_models::scripted::Script;
 use picofleet_session::storage::{EntryQuery, SessionCreate, Store};
 use picofleet_session::{Clock, EntryRecord, Json, ROOT_CONVERSATION_ID, SessionId, SubmissionRecord, SubmissionStatus};
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 
 use super::say;
-use crate::Engine;
+use crate::{Engine, transcript_line};
 
 /// What the scripted model says.
 const SCRIPT: &str = r#"
@@ -45,26 +43,14 @@ when = { user = "short" }
 blocks = [{ type = "text", chunks = ["Measured; ", "whether it launched I can't tell."] }]
 "#;
 
-/// How long a tool takes in the process that is killed, and in the one that finishes.
-const SLOW: Duration = Duration::from_secs(600);
-const QUICK: Duration = Duration::from_millis(500);
-
 /// How long the whole may take before the demo says that something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct OneModel(Model, Scripted);
-
-impl Models for OneModel {
-    fn find(&self, model: &ModelRef) -> Option<(Model, Arc<dyn Provider>)> {
-        (model.model_id == self.0.id).then(|| (self.0.clone(), Arc::new(self.1.clone()) as Arc<dyn Provider>))
-    }
-}
-
-/// A tool that writes down that it was executed, then takes its time.
+/// A tool that writes down that it was executed, then waits until it may end.
 struct Logged {
     spec: ToolSpec,
     log: PathBuf,
-    takes: Duration,
+    ends: CancellationToken,
 }
 
 impl Tool for Logged {
@@ -79,7 +65,7 @@ impl Tool for Logged {
             api.output(format!("{name} has begun\n").as_bytes())?;
             tokio::select! {
                 () = api.cancelled().cancelled() => Err(ToolError::new("stopped")),
-                () = tokio::time::sleep(self.takes) => Ok(ToolResult::text(format!("{name} is done"))),
+                () = self.ends.cancelled() => Ok(ToolResult::text(format!("{name} is done"))),
             }
         })
     }
@@ -91,19 +77,15 @@ fn log(path: &Path, line: &str) -> std::io::Result<()> {
     file.write_all(format!("{line}\n").as_bytes())
 }
 
-fn services(log: &Path, takes: Duration) -> anyhow::Result<Services> {
+/// What works in the demo; its tools end once `ends` fires.
+fn services(log: &Path, ends: &CancellationToken) -> anyhow::Result<Services> {
     let registry = Registry::new();
     for (name, replay) in [("measure", Replay::Safe), ("launch", Replay::Unsafe)] {
         let mut spec = ToolSpec::new(name, "a tool of the demo", Json::object([("type", "object")]));
         spec.replay = replay;
-        registry.tool(Logged { spec, log: log.to_owned(), takes }).context("register the tools of the demo")?;
+        registry.tool(Logged { spec, log: log.to_owned(), ends: ends.clone() }).context("register the tools of the demo")?;
     }
-    let model = Json::parse(
-        br#"{"id":"demo","name":"demo","api":"scripted","provider":"scripted","baseUrl":"","reasoning":false,"input":["text"],
-        "cost":{"input":0,"output":0,"cacheRead":0,"cacheWrite":0},"contextWindow":100000,"maxTokens":1000}"#,
-    )?;
-    let scripted = Scripted::new(Script::from_toml(SCRIPT)?, Clock::system());
-    Ok(Services::new(registry, Arc::new(OneModel(model.to()?, scripted))))
+    Ok(Services::new(registry, crate::scripted(Script::from_toml(SCRIPT)?)))
 }
 
 fn open(path: &Path) -> anyhow::Result<Arc<dyn Store>> {
@@ -113,9 +95,9 @@ fn open(path: &Path) -> anyhow::Result<Arc<dyn Store>> {
 
 /// The process that is killed: submits the first input and works on it until it dies.
 pub(crate) async fn worker(path: &Path, session: SessionId, log: &Path) -> anyhow::Result<()> {
-    let engine = Engine::start(open(path)?, services(log, SLOW)?);
+    let engine = Engine::start(open(path)?, services(log, &CancellationToken::new())?);
     submit(&engine, session, "measure and launch, please", WhenBusy::FollowUp, "first").await?;
-    tokio::time::sleep(SLOW).await;
+    tokio::time::sleep(2 * PATIENCE).await;
     bail!("nobody killed this process")
 }
 
@@ -132,11 +114,14 @@ pub(super) async fn show(folder: &Path) -> anyhow::Result<()> {
     kill_inside_tools(&path, session, &log).await?;
     say("   a new process opens the file, hears a steer and a follow-up while it recovers, and finishes:\n")?;
     let store = open(&path)?;
-    let engine = Engine::start(Arc::clone(&store), services(&log, QUICK)?);
+    let heard = CancellationToken::new();
+    let engine = Engine::start(Arc::clone(&store), services(&log, &heard)?);
     let steer = submit(&engine, session, "keep it short", WhenBusy::Steer, "steer").await?;
     let follow_up = submit(&engine, session, "thanks", WhenBusy::FollowUp, "follow-up").await?;
     // The first one was the killed process's; its key finds it.
     let first = submit(&engine, session, "measure and launch, please", WhenBusy::FollowUp, "first").await?;
+    // All is said: the tools of the recovered run may end.
+    heard.cancel();
     for submission in [&first, &steer, &follow_up] {
         let wait = HostCall::WaitSubmission { submission: submission.id, timeout_ms: 50_000 };
         let settled: SubmissionRecord =
@@ -147,7 +132,7 @@ pub(super) async fn show(folder: &Path) -> anyhow::Result<()> {
     let entries = entries(&store, session).await?;
     store.close().await?;
     for entry in &entries {
-        if let Some(line) = shown(entry) {
+        if let Some(line) = transcript_line(entry) {
             say(&format!("   {line}"))?;
         }
     }
@@ -159,10 +144,10 @@ pub(super) async fn show(folder: &Path) -> anyhow::Result<()> {
 async fn create(path: &Path) -> anyhow::Result<SessionId> {
     let store = open(path)?;
     let session = store.create(SessionCreate::new(Clock::system().now())).await?.session.id;
-    let engine = Engine::start(Arc::clone(&store), services(path, QUICK)?);
+    let engine = Engine::start(Arc::clone(&store), services(path, &CancellationToken::new())?);
     let _: Json = engine.host(session, HostCall::Root).await?;
     let config = ConversationConfig {
-        model: Some(ModelRef { provider: "scripted".into(), model_id: "demo".into() }),
+        model: Some(crate::scripted_model()),
         active_tools: vec!["measure".into(), "launch".into()],
         ..ConversationConfig::default()
     };
@@ -212,30 +197,6 @@ async fn entries(store: &Arc<dyn Store>, session: SessionId) -> anyhow::Result<V
     Ok(entries)
 }
 
-/// A line about an entry; `None` for those that only the model needs.
-fn shown(entry: &EntryRecord) -> Option<String> {
-    let text = |blocks: &[UserBlock]| {
-        let texts = blocks.iter().filter_map(|block| if let UserBlock::Text(text) = block { Some(text.text.as_str()) } else { None });
-        texts.collect::<Vec<_>>().join(" ").replace('\n', " ")
-    };
-    match entry.model.as_ref()?.first()? {
-        Message::User(user) => Some(match &user.content {
-            TextOrBlocks::Text(said) => format!("user:   {said}"),
-            TextOrBlocks::Blocks(blocks) => format!("user:   {}", text(blocks)),
-        }),
-        Message::Assistant(answer) => {
-            let parts = answer.content.iter().filter_map(|block| match block {
-                AssistantBlock::Text(text) => Some(text.text.clone()),
-                AssistantBlock::ToolCall(call) => Some(format!("[calls {}]", call.name)),
-                AssistantBlock::Thinking(_) => None,
-            });
-            Some(format!("model:  {}", parts.collect::<Vec<_>>().join(" ")))
-        }
-        Message::ToolResult(result) => Some(format!("{:<7} {}", format!("{}:", result.tool_name), text(&result.content))),
-        Message::System(_) => None,
-    }
-}
-
 /// What the demo claims, on what is stored and what was executed.
 fn check(entries: &[EntryRecord], log: &str) -> anyhow::Result<()> {
     let kinds: Vec<&str> = entries.iter().map(|entry| entry.kind.as_str()).filter(|kind| *kind != "pi.system").collect();
@@ -245,12 +206,12 @@ fn check(entries: &[EntryRecord], log: &str) -> anyhow::Result<()> {
     ensure!(times("measure") == 2, "the safe tool was executed {} times", times("measure"));
     ensure!(times("launch") == 1, "the unsafe tool was executed {} times", times("launch"));
     let interrupted = entries.iter().filter(|entry| entry.data.as_ref().is_some_and(|data| data.to_string().contains("\"interrupted\"")));
-    let interrupted: Vec<String> = interrupted.filter_map(shown).collect();
+    let interrupted: Vec<String> = interrupted.filter_map(transcript_line).collect();
     ensure!(
         matches!(&interrupted[..], [one] if one.starts_with("launch:")),
         "the unsafe tool alone must be interrupted, but these are: {interrupted:?}"
     );
-    let users: Vec<String> = entries.iter().filter_map(shown).filter(|line| line.starts_with("user:")).collect();
+    let users: Vec<String> = entries.iter().filter_map(transcript_line).filter(|line| line.starts_with("user:")).collect();
     let said = ["user:   measure and launch, please", "user:   keep it short", "user:   thanks"];
     ensure!(users == said, "the inputs stand in another order: {users:?}");
     Ok(())

@@ -6,17 +6,15 @@ use anyhow::bail;
 use futures::FutureExt as _;
 use futures::future::Fuse;
 use picofleet_harness::line::{ConversationWatch, Followed};
-use picofleet_harness::submission::SubmissionDraft;
 use picofleet_harness::wire::HostCall;
 use picofleet_session::{InputState, Json, ROOT_CONVERSATION_ID, SessionId, SubmissionId, SubmissionRecord, SubmissionState};
 
 use super::Run;
-use super::configure::configure;
-use super::interrupts::Interrupts;
 use super::printer::{Printer, idle};
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::terminal;
+use crate::work::{Interrupts, configure};
 
 pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>, interrupts: &mut Interrupts) -> anyhow::Result<()> {
     let (mut follow, mut printer) = tokio::select! {
@@ -65,21 +63,13 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
 }
 
 async fn begin<'a>(engine: &'a Engine, session: SessionId, run: &Run<'_>) -> anyhow::Result<(Follow<'a>, Printer)> {
-    let _: Json = engine.host(session, HostCall::Root).await?;
+    let conversation = engine.harness(session).root().await?;
     // At once: unfinished work went on when the session opened, and what it does is shown.
     let watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
     let printer = Printer::new(watch.documents());
-    configure(engine, session, run).await?;
-    let wanted = submit(engine, session, run.args.prompt.as_deref()).await?;
-    Ok((Follow { engine, session, watch, wanted, aborted: false }, printer))
-}
-
-/// Says the prompt, if there is one.
-async fn submit(engine: &Engine, session: SessionId, prompt: Option<&str>) -> anyhow::Result<Option<SubmissionId>> {
-    let Some(prompt) = prompt else { return Ok(None) };
-    let call = HostCall::Submit { conversation: ROOT_CONVERSATION_ID, draft: SubmissionDraft::input(prompt) };
-    let submission: SubmissionRecord = engine.host(session, call).await?;
-    Ok(Some(submission.id))
+    configure(&conversation, run.work).await?;
+    let wanted = run.submit(&conversation).await?;
+    Ok((Follow { engine, session, watch, wanted, aborted: false, missed: false }, printer))
 }
 
 struct Follow<'a> {
@@ -90,11 +80,18 @@ struct Follow<'a> {
     wanted: Option<SubmissionId>,
     /// A task of the conversation is marked to be aborted: that survives this process.
     aborted: bool,
+    /// Frames are missing: the submission may have been settled in one of them, and no other would say so.
+    missed: bool,
 }
 
 impl Follow<'_> {
-    /// Shows what comes next; gives the submission when it is settled.
+    /// Shows what comes next; gives the submission when it is settled. Cancel-safe: what is to be done about a gap is noted before it is done.
     async fn next(&mut self, printer: &mut Printer) -> anyhow::Result<Option<Arc<SubmissionRecord>>> {
+        if self.missed {
+            let now = self.look().await?;
+            self.missed = false;
+            return Ok(now.filter(|record| record.settled()));
+        }
         let seen = match self.watch.next().await {
             Followed::Frame(frame) => {
                 printer.frame(&frame, self.watch.documents())?;
@@ -102,9 +99,8 @@ impl Follow<'_> {
                 frame.submissions.into_iter().find(|record| Some(record.id) == self.wanted)
             }
             Followed::Gap => {
-                self.watch = self.engine.watch(self.session, ROOT_CONVERSATION_ID).await?;
-                // It may have been settled in a frame that is missing, and no other would say so.
-                self.look().await?
+                self.missed = true;
+                None
             }
             Followed::End => bail!("the session ended"),
         };
@@ -119,7 +115,7 @@ impl Follow<'_> {
     }
 }
 
-fn verdict(record: &SubmissionRecord) -> anyhow::Result<()> {
+pub(super) fn verdict(record: &SubmissionRecord) -> anyhow::Result<()> {
     match &record.state {
         SubmissionState::Input(InputState::Unanswered { reason, detail, .. }) => {
             let detail = detail

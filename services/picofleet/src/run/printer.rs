@@ -5,9 +5,10 @@ mod output;
 use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
-use picofleet_harness::frame::{Documents, Frame};
+use picofleet_harness::frame::Frame;
 use picofleet_harness::live::{LIVE, LiveState, SlotStatus, ToolSlot};
 use picofleet_harness::usage::{USAGE, UsageState, add};
+use picofleet_harness::view::Mount;
 use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, Usage, UserBlock};
 use picofleet_session::{EntryRecord, Json, SessionId};
 
@@ -32,18 +33,18 @@ pub(super) struct Printer {
 }
 
 /// Whether nothing runs in a conversation.
-pub(super) fn idle(documents: &Documents) -> bool {
+pub(super) fn idle(documents: &Mount) -> bool {
     documents.get(LIVE.kind).is_none_or(|live| live.get("run").is_none())
 }
 
 impl Printer {
     /// What stands in the documents now is not part of what the run costs.
-    pub(super) fn new(documents: &Documents) -> Self {
+    pub(super) fn new(documents: &Mount) -> Self {
         let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
         Self { color, shown: Shown::default(), output: Output::default(), open_line: false, before: usage(documents), failure: None }
     }
 
-    pub(super) fn frame(&mut self, frame: &Frame, documents: &Documents) -> anyhow::Result<()> {
+    pub(super) fn frame(&mut self, frame: &Frame, documents: &Mount) -> anyhow::Result<()> {
         let live: LiveState = documents.get(LIVE.kind).and_then(|live| live.to().ok()).unwrap_or_default();
         if let Some(message) = live.generation.as_ref().and_then(|generation| generation.message.as_ref()) {
             self.partial(message)?;
@@ -61,7 +62,7 @@ impl Printer {
     }
 
     /// What this run cost, and the session to go on with.
-    pub(super) fn end(&mut self, documents: &Documents, session: SessionId) -> anyhow::Result<()> {
+    pub(super) fn end(&mut self, documents: &Mount, session: SessionId) -> anyhow::Result<()> {
         self.close_line()?;
         let total = |state: Option<UsageState>| {
             let mut sum = Usage::default();
@@ -179,6 +180,6 @@ impl Printer {
     }
 }
 
-fn usage(documents: &Documents) -> Option<UsageState> {
+fn usage(documents: &Mount) -> Option<UsageState> {
     documents.get(USAGE.kind).and_then(|usage| usage.to().ok())
 }

@@ -1,6 +1,7 @@
 //! The program as a process: what it reads, prints, sends and leaves behind, and its exit codes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
+mod chat;
 mod config;
 mod kill;
 mod models;
@@ -8,5 +9,6 @@ mod place;
 mod proxy;
 mod run;
 mod server;
+mod stores;
 mod terminal;
 mod user;

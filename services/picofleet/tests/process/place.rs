@@ -43,6 +43,23 @@ impl Ended {
     }
 }
 
+impl Ended {
+    /// Waits for the end of a process.
+    pub(crate) async fn of(mut child: Child) -> Self {
+        Self::behind(&mut child, Vec::new()).await
+    }
+
+    /// The same of one whose output was read up to here.
+    async fn behind(child: &mut Child, mut printed: Vec<u8>) -> Self {
+        let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let mut errors = Vec::new();
+        let read = async { tokio::join!(out.read_to_end(&mut printed), err.read_to_end(&mut errors), child.wait()) };
+        let (_, _, status) = soon("the end of the program", read).await;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: status.unwrap().code(), out: text(printed), err: text(errors) }
+    }
+}
+
 impl Place {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
@@ -121,13 +138,9 @@ impl Running {
         kill_process(pid, signal).unwrap();
     }
 
-    pub(crate) async fn end(mut self) -> Ended {
-        let (mut out, mut err) = (self.child.stdout.take().unwrap(), self.child.stderr.take().unwrap());
-        let mut errors = Vec::new();
-        let read = async { tokio::join!(out.read_to_end(&mut self.out), err.read_to_end(&mut errors), self.child.wait()) };
-        let (_, _, status) = soon("the end of the program", read).await;
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Ended { code: status.unwrap().code(), out: text(self.out), err: text(errors) }
+    pub(crate) async fn end(self) -> Ended {
+        let Self { mut child, out } = self;
+        Ended::behind(&mut child, out).await
     }
 
     /// Kills it with SIGKILL.

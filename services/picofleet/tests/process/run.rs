@@ -182,3 +182,32 @@ error = "400 no \u001b[31msuch\nthing"
     }
     assert!(text.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control()), "{text:?}");
 }
+
+/// Each line of an output as JSON.
+fn lines(text: &str) -> Vec<picofleet_session::Json> {
+    text.lines().map(|line| line.parse().unwrap_or_else(|error| panic!("{line:?}: {error}"))).collect()
+}
+
+#[tokio::test]
+async fn json_lines_tell_the_whole_run() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(CALLS);
+    let ended = place.run(&["run", "--json", "files"]).await;
+    assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
+    let lines = lines(&ended.out);
+    let types: Vec<String> = lines.iter().map(|line| line.get("type").unwrap().as_str().unwrap().into_owned()).collect();
+    assert_eq!(types[..2], ["session", "snapshot"]);
+    assert_eq!(types.iter().filter(|name| *name == "tool_execution_start").count(), 1, "{types:?}");
+    for name in ["run_start", "turn_start", "message_start", "message_end", "tool_execution_end", "run_end", "submission", "usage_changed"]
+    {
+        assert!(types.iter().any(|other| other == name), "{name} is missing in {types:?}");
+    }
+    let result = lines.last().unwrap();
+    let status = result.get("submission").and_then(|record| record.get("status")).unwrap();
+    assert_eq!((types.last().unwrap().as_str(), status.as_str().unwrap().as_ref()), ("result", "done"));
+    assert_eq!(lines[0].get("session"), result.get("session"));
+
+    // A failure is in the result and in the exit code.
+    let failed = place.run(&["run", "--json", "--tools", "", "x", "--store", "other.db"]).await;
+    assert_eq!(failed.code, Some(64), "{failed:?}");
+}

@@ -25,7 +25,7 @@ blocks = [{ type = "text", chunks = ["an answer"] }]
 "#;
 
 /// A terminal: what shows it, and what a program writes to.
-fn terminal() -> (OwnedFd, OwnedFd) {
+pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
     let shows = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&shows).unwrap();
     unlockpt(&shows).unwrap();

@@ -1,6 +1,6 @@
 //! One invocation of a task: what it says to the line, one at a time, and the loop over its phases.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use picofleet_session::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -86,6 +87,9 @@ pub struct Invocation {
     phase: SyncMutex<Phase>,
     pulse: Option<Arc<Pulse>>,
     code: Option<Code>,
+    /// What runs beside its phases; it ends with the invocation.
+    beside: SyncMutex<JoinSet<()>>,
+    settles: Arc<AtomicBool>,
 }
 
 /// What belongs to the phase that runs.
@@ -124,6 +128,8 @@ impl Invocation {
             phase,
             pulse: None,
             code: None,
+            beside: SyncMutex::default(),
+            settles: Arc::default(),
         }
     }
 
@@ -132,6 +138,18 @@ impl Invocation {
     pub fn with_pulse(mut self, pulse: Arc<Pulse>) -> Self {
         self.pulse = Some(pulse);
         self
+    }
+
+    /// Set once its effect is over and only what came of it is left to be said: nothing of it has to stop where no beat is answered, because
+    /// the lease alone decides who commits (`protocol.md` 4).
+    #[must_use]
+    pub fn settles(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.settles)
+    }
+
+    /// The effect is over; what came of it is said until it is answered.
+    pub(super) fn settle(&self) {
+        self.settles.store(true, Ordering::Release);
     }
 
     /// It runs this code in all its phases.
@@ -382,7 +400,9 @@ impl Invocation {
         };
         match answer {
             Ok(Answer::Refused(Refusal::AskAgain))
-            | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. } | CallError::Quarantined(_)) => Err(Fault::Ended),
+            | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. } | CallError::Closed(_) | CallError::Quarantined(_)) => {
+                Err(Fault::Ended)
+            }
             Ok(answer) => Ok(answer),
             Err(error) => Err(Fault::failed(&error)),
         }
@@ -401,10 +421,23 @@ impl Invocation {
         }
     }
 
+    /// Runs something beside the phases, until it is over or the invocation is.
+    pub(super) fn spawn_beside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut beside = self.beside();
+        while beside.try_join_next().is_some() {}
+        beside.spawn(work);
+    }
+
+    fn beside(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Ends it for everything that still holds it, and says so.
     async fn ended(&self) {
         self.over.cancel();
         self.cancel.cancel();
+        let mut beside = std::mem::take(&mut *self.beside());
+        beside.shutdown().await;
         // Best effort: an invocation that is not reported ends with its lease.
         let _ = self.transport.call(self.session, Request::Ended { task: self.task, invocation: self.id }).await;
     }
@@ -441,8 +474,19 @@ pub(super) fn unexpected(answer: Answer) -> Fault {
 /// How often in a row a phase runs again because its decision was stale.
 const STALE_MAX: u32 = 32;
 
+/// Ends what runs beside an invocation, however its own run ends.
+struct Beside<'a>(&'a Invocation);
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        self.0.over.cancel();
+        self.0.beside().abort_all();
+    }
+}
+
 /// Runs a reserved task until its invocation is over, and says so.
 pub async fn run(invocation: Arc<Invocation>, reservation: Reservation) {
+    let _beside = Beside(&invocation);
     let Reservation { mut record, mode } = reservation;
     let mut stale = 0;
     loop {

@@ -1,7 +1,6 @@
 //! The phases of a tool task (section 8.4).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,6 +147,7 @@ async fn execute(run: &PhaseRun, record: &TaskRecord, tool: &SharedTool, call: &
         Err(error) => Err(error),
     };
     let settled = settle(result, &shown, tool.spec().output, duration_ms);
+    run.invocation.settle();
     let next = run.invocation.decide_last(DECISION_VERSION, &Decision::Settled(Box::new(settled))).await?;
     promises.kept();
     Ok(next)
@@ -175,7 +175,12 @@ async fn show<R>(run: &PhaseRun, shown: &Shown, execution: impl Future<Output = 
         }
         let decision = Decision::Progress { ops };
         let progress = run.invocation.progress(&decision, std::mem::take(&mut whole));
-        let (kept, result) = beside(progress, execution.as_mut()).await;
+        let kept = tokio::select! {
+            biased;
+            kept = progress => kept,
+            // The result has everything that the commit would have shown: it must not wait for one that may get no answer.
+            result = &mut execution => return Ok(result),
+        };
         if kept? {
             shown.committed(written.reports);
         } else {
@@ -184,20 +189,7 @@ async fn show<R>(run: &PhaseRun, shown: &Shown, execution: impl Future<Output = 
             whole = true;
             shown.changed.notify_one();
         }
-        if let Some(result) = result {
-            return Ok(result);
-        }
         next = Instant::now() + PROGRESS_PAUSE.max(Duration::from_secs_f64(size as f64 / PROGRESS_RATE));
-    }
-}
-
-/// Awaits `first`, and goes on with `other` meanwhile: in a queue that both wait in, `other` may be the one whose turn it is.
-async fn beside<T, R>(first: impl Future<Output = T>, mut other: Pin<&mut impl Future<Output = R>>) -> (T, Option<R>) {
-    tokio::pin!(first);
-    tokio::select! {
-        biased;
-        done = &mut first => (done, None),
-        result = &mut other => (first.await, Some(result)),
     }
 }
 

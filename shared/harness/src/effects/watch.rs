@@ -28,7 +28,7 @@ impl Invocation {
         let watch = watch.until_ends(self.over().clone(), WatchEnd::Stopped);
         let feeder = Feeder { invocation: Arc::clone(self), id, reader, stored, value, seen: 0, feed };
         // It ends with the watch, and with the invocation.
-        tokio::spawn(feeder.run());
+        self.spawn_beside(feeder.run());
         Ok(Some(watch))
     }
 
@@ -127,6 +127,7 @@ fn reason(answer: &Result<Answer, CallError>) -> WatchEnd {
     match answer {
         Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::Unavailable { .. }) => WatchEnd::Takeover,
         Ok(Answer::Refused(Refusal::Gone)) => WatchEnd::Stopped,
+        Err(CallError::Closed(_)) => WatchEnd::SessionClosed,
         _ => WatchEnd::SessionFailed,
     }
 }

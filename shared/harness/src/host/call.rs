@@ -6,6 +6,7 @@ use std::time::Duration;
 use picofleet_session::{Json, SessionId};
 use serde::de::DeserializeOwned;
 
+use super::follow::Hubs;
 use super::{HostError, SubmitError, random_key};
 use crate::transport::{CallError, Transport};
 use crate::wire::{Answer, HostCall, HostFailure, Read, Refusal, Request};
@@ -18,6 +19,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Caller {
     transport: Arc<dyn Transport>,
     session: SessionId,
+    hubs: Hubs,
 }
 
 /// What came back of a call.
@@ -37,8 +39,13 @@ pub(super) fn once(key: Option<String>, call: HostCall) -> HostCall {
 }
 
 impl Caller {
+    /// The conversations that are observed through it.
+    pub(super) const fn hubs(&self) -> &Hubs {
+        &self.hubs
+    }
+
     pub(super) fn new(transport: Arc<dyn Transport>, session: SessionId) -> Self {
-        Self { transport, session }
+        Self { transport, session, hubs: Hubs::default() }
     }
 
     pub(super) const fn transport(&self) -> &Arc<dyn Transport> {
@@ -107,6 +114,10 @@ impl Caller {
                 }
                 Ok(answer) => return Sent::Answer(answer),
                 Err(CallError::Quarantined(_)) => return Sent::Quarantined,
+                Err(error @ CallError::Closed(_)) => {
+                    let why = error.to_string();
+                    return if unknown { Sent::Unknown(why) } else { Sent::Unavailable(why) };
+                }
                 Err(CallError::Encoding { why, .. }) => return Sent::Answer(Answer::Failed(HostFailure::Invalid(why))),
                 Err(error @ (CallError::Unavailable { .. } | CallError::Beat { .. })) => error.to_string(),
                 Err(error @ CallError::NoAnswer(_)) => {

@@ -25,6 +25,14 @@ pub enum LineReport {
         /// The task.
         task: TaskId,
     },
+    /// Storage refused what was decided about a task: it is left alone for a while and tried again, less and less often, while the rest of
+    /// the session goes on.
+    Refused {
+        /// The task.
+        task: TaskId,
+        /// Why.
+        why: String,
+    },
     /// A running task's definition was replaced by one that can't take it, or removed: the old code goes on.
     NotHandedOver {
         /// The task.

@@ -81,6 +81,11 @@ impl Watching {
 }
 
 impl Watches {
+    /// Whether nobody watches anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Follows a commit.
     pub(super) fn observe(&mut self, publication: &Publication) {
         for change in &publication.documents {

@@ -95,7 +95,7 @@ impl SessionLine {
     }
 
     /// Gives a hold up.
-    pub(super) fn release(&self, id: HoldId) {
+    pub(super) fn give_up(&self, id: HoldId) {
         if let Some(hold) = self.find_hold(id) {
             hold.release.cancel();
         }
@@ -156,8 +156,17 @@ impl SessionLine {
         drop(state);
         let line = self.clone();
         let ends = Ends { begun: begun_in, ending, release };
-        tokio::spawn(async move { line.run_hold(id, begin, ends, done_in).await });
+        let mut holding = self.inner.holding.lock().unwrap_or_else(PoisonError::into_inner);
+        while holding.try_join_next().is_some() {}
+        holding.spawn(async move { line.run_hold(id, begin, ends, done_in).await });
         Ok(hold)
+    }
+
+    /// Gives all holds up and waits until they are over: none outlives the line.
+    pub(super) async fn end_holds(&self) {
+        self.state().holds.values().for_each(|hold| hold.release.cancel());
+        let mut holding = std::mem::take(&mut *self.inner.holding.lock().unwrap_or_else(PoisonError::into_inner));
+        while holding.join_next().await.is_some() {}
     }
 
     async fn run_hold(&self, id: HoldId, begin: Begin, mut ends: Ends, done: watch::Sender<Option<Answer>>) {

@@ -9,7 +9,7 @@ use super::{LineReport, chain};
 use crate::guard::Guards;
 use crate::registry::{AppSetups, Registry};
 use crate::setup::{BuiltInSetup, ToolCatalogue};
-use crate::wire::Route;
+use crate::wire::{Point, Route};
 
 /// What an opening takes the invocations of an earlier owner for (`design.md` 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,6 +42,9 @@ pub struct LineOptions {
     pub setups: Vec<Arc<dyn ConversationCreated>>,
     /// What an opening takes the running invocations of an earlier owner for.
     pub invocations: Invocations,
+    /// The newest commit of the session as it was read right before its opening: with it, who follows a conversation goes on over a
+    /// takeover that changed nothing of it.
+    pub before: Option<Point>,
     /// Counts what the line refuses.
     pub guards: Guards,
     /// Takes what the line reports.
@@ -57,6 +60,7 @@ impl Default for LineOptions {
             catalogue: Arc::new(()),
             setups: Vec::new(),
             invocations: Invocations::Ended,
+            before: None,
             guards: Guards::default(),
             on_report: None,
         }

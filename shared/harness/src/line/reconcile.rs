@@ -1,13 +1,15 @@
 //! What the scheduler decides by itself: marks, finishes, aborts without effects, orphans (sections 5.4 and 5.5).
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt as _;
 use picofleet_session::{CommitError, Json, TaskError, TaskId, TaskOutcome, TaskRecord, TaskState, Violation};
 
+use super::aside::ends_session;
 use super::definitions::{Fit, LineReport};
 use super::outcome::finish;
-use super::schedule::ended;
+use super::row::ended;
 use super::{LineError, RESTART_LIMIT, SessionLine};
 use crate::guard::Guard;
 use crate::inspection::Scheduling;
@@ -36,20 +38,33 @@ impl SessionLine {
             }
             self.complete_tree().await?;
             let mut plan = self.tree_plan();
+            self.leave_aside(&mut plan);
             let ends = self.sort(&mut plan);
             if plan.marks.is_empty() && plan.finishes.is_empty() && ends.is_empty() {
                 return Ok(plan);
             }
-            if !plan.marks.is_empty() {
-                self.mark(&plan.marks).await?;
-            }
+            self.mark_all(&plan.marks).await?;
             for task in plan.finishes {
-                self.finish_held(task).await?;
+                self.decided(task, self.finish_held(task).await)?;
             }
             for (task, end) in ends {
-                self.end_by_scheduler(task, end).await?;
+                self.decided(task, self.end_by_scheduler(task, end).await)?;
             }
         }
+    }
+
+    /// Marks tasks in one commit; where storage refuses that, one by one, so that the one which it refuses keeps no other back.
+    async fn mark_all(&self, tasks: &BTreeSet<TaskId>) -> Result<(), LineError> {
+        if tasks.len() > 1 {
+            match self.mark(tasks).await {
+                Err(error) if !ends_session(&error) => {}
+                marked => return marked,
+            }
+        }
+        for task in tasks {
+            self.decided(*task, self.mark(&[*task].into()).await)?;
+        }
+        Ok(())
     }
 
     /// What the ownership tree alone says.

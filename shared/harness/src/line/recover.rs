@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use picofleet_session::storage::{PAGE_MAX, StorageError, TaskFilter, TaskQuery};
-use picofleet_session::{
-    CommitError, ConversationId, InvocationRow, Json, ROOT_CONVERSATION_ID, TaskId, TaskOutcome, TaskRecord, TaskState,
-};
+use picofleet_session::{CommitError, ConversationId, Json, ROOT_CONVERSATION_ID, TaskId, TaskOutcome, TaskRecord, TaskState};
 
+use super::row::{ended_in_order, kept};
 use super::{Held, Invocations, LineError, SessionLine};
 use crate::ownership::{Lineage, Tree};
-use crate::step::Mode;
 use crate::wire::{Answer, Next};
 
 impl SessionLine {
@@ -58,8 +56,7 @@ impl SessionLine {
     }
 
     /// The invocations that may live on under this owner, as their stored rows have them: the last saying is answered again, and the next
-    /// one is taken (`protocol.md` 3). Whether one runs phases or an abort handler is not stored: it is taken for a run, so that nothing
-    /// commits behind a mark; an abort handler is then started anew.
+    /// one is taken (`protocol.md` 3). One that runs an abort handler goes on as one.
     async fn living(&self, live: &[TaskRecord]) -> Result<(BTreeMap<TaskId, Held>, BTreeSet<TaskId>), LineError> {
         let mut held = BTreeMap::new();
         for task in live {
@@ -69,7 +66,7 @@ impl SessionLine {
             if ended_in_order(&row) {
                 continue;
             }
-            let answer: Option<Answer> = row.answer.as_ref().and_then(|answer| answer.to().ok());
+            let (answer, mode) = kept(&row);
             let began_at = match &answer {
                 Some(Answer::Said { next: Some(Next::Continue(record)), .. }) => crate::task::checkpoint(record).cloned(),
                 None if row.number == 0 => Some(checkpoint.clone()),
@@ -80,7 +77,7 @@ impl SessionLine {
             let entry = Held {
                 invocation: row.invocation,
                 worker: None,
-                mode: Mode::Run,
+                mode,
                 began_at: began_at.unwrap_or(Json::null()),
                 number: row.number,
                 last,
@@ -117,12 +114,13 @@ impl SessionLine {
     async fn finish_drained(&self) -> Result<(), LineError> {
         loop {
             self.complete_tree().await?;
-            let plan = self.tree_plan();
+            let mut plan = self.tree_plan();
+            self.leave_aside(&mut plan);
             if plan.finishes.is_empty() {
                 return Ok(());
             }
             for task in plan.finishes {
-                self.finish_held(task).await?;
+                self.decided(task, self.finish_held(task).await)?;
             }
         }
     }
@@ -161,12 +159,6 @@ impl SessionLine {
         }
         Ok(found)
     }
-}
-
-/// Whether an invocation had ended, by its own saying or because it was given back, before its process was gone.
-fn ended_in_order(row: &InvocationRow) -> bool {
-    let answer: Option<Answer> = row.answer.as_ref().and_then(|answer| answer.to().ok());
-    matches!(answer, Some(Answer::Said { next: Some(Next::Stop), .. }))
 }
 
 /// What a tree does not know yet.

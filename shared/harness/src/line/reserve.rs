@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use picofleet_session::{CommitError, InvocationId, InvocationRow, Json, TaskId, TaskRecord, TaskState, Tx};
+use picofleet_session::{CommitError, InvocationId, InvocationRow, Json, TaskId, TaskRecord, TaskState, Tx, TxError};
 
 use super::{Held, LineError, RESTART_LIMIT, SessionLine};
 use crate::guard::Guard;
@@ -41,6 +41,10 @@ impl SessionLine {
                 let Some(Ready { record, mode, definition }) = self.ready(tx, task, named.as_ref()).await? else {
                     return Ok::<_, CommitError>(None);
                 };
+                let over = self.last_invocation(&record).await? == Some(invocation);
+                if self.inner.options.guards.stops(Guard::Over, over) {
+                    return Ok(None);
+                }
                 let began_at = checkpoint(&record).cloned().unwrap_or(Json::null());
                 tx.put_task(record.clone()).await?;
                 tx.put_invocation(InvocationRow { task_id: task, invocation, number: 0, digest: None, answer: None });
@@ -105,6 +109,18 @@ impl SessionLine {
         let held = state.held.get(&task).filter(|held| held.invocation == invocation)?;
         let record = state.tree.live.get(&task).filter(|record| matches!(record.state, TaskState::Running { .. }))?.clone();
         Some(Reservation { record, mode: held.mode })
+    }
+
+    /// The invocation that a task had before. One that holds nothing any more is over: its request was under way for longer than it lived.
+    async fn last_invocation(&self, record: &TaskRecord) -> Result<Option<InvocationId>, CommitError> {
+        if record.started_at.is_none() {
+            return Ok(None);
+        }
+        if let Some(invocation) = self.state().named.get(&record.id) {
+            return Ok(Some(*invocation));
+        }
+        let row = self.session().store().invocation(record.id).await.map_err(|error| CommitError::Tx(TxError::Read(error)))?;
+        Ok(row.map(|row| row.invocation))
     }
 
     /// The running record of a task that may be reserved now, with what to run.

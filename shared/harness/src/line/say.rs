@@ -8,7 +8,9 @@ use picofleet_session::{
 };
 use sha2::{Digest as _, Sha256};
 
+use super::aside::ends_session;
 use super::park::sleep_rejection;
+use super::row::stored;
 use super::{Held, LineError, SessionLine, chain};
 use crate::guard::Guard;
 use crate::inspection::Scheduling;
@@ -76,7 +78,7 @@ impl SessionLine {
                     Outcome::Answer(answer) => answer,
                     Outcome::Refused(refusal) => return Err(Rollback::Refused(refusal)),
                 };
-                let stored = Some(stored(&answer)?);
+                let stored = Some(stored(&answer, held.mode)?);
                 tx.put_invocation(InvocationRow { task_id: task, invocation, number, digest: Some(digest.clone()), answer: stored });
                 Ok::<_, Rollback>(answer)
             })
@@ -209,6 +211,9 @@ impl SessionLine {
     pub(super) fn settle_saying(&self, task: TaskId, invocation: InvocationId, number: u32, digest: String, answer: &Answer) {
         let mut state = self.state();
         let ended = matches!(answer, Answer::Said { next: Some(Next::Stop), .. });
+        if matches!(answer, Answer::Said { next: Some(_), .. }) {
+            state.aside.remove(task);
+        }
         if let Some(held) = state.held.get_mut(&task).filter(|held| held.invocation == invocation) {
             held.number = number;
             held.last = Some((digest, answer.clone()));
@@ -235,12 +240,20 @@ impl SessionLine {
         match error {
             CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_) => Err(error.into()),
             CommitError::Rejected(_) if steps => {
+                let why = chain(&error);
+                // Before the task is ready again, so that it is not reserved at once.
+                self.put_aside(task, why.clone());
                 self.ended(task, invocation);
-                Ok(Answer::Refused(Refusal::Rejected(chain(&error))))
+                Ok(Answer::Refused(Refusal::Rejected(why)))
             }
             other => {
                 let message = chain(&other);
                 let faulted = self.fault(task, TaskError { message: message.clone(), detail: None }).await;
+                if let Err(error) = &faulted
+                    && !ends_session(error)
+                {
+                    self.put_aside(task, chain(error));
+                }
                 self.ended(task, invocation);
                 faulted?;
                 Ok(Answer::Refused(Refusal::Rejected(message)))
@@ -358,12 +371,6 @@ async fn apply(task: &dyn LineTask, tx: &Tx, record: &TaskRecord, decision: Json
     let applied = AssertUnwindSafe(task.apply(tx, record, decision)).catch_unwind().await;
     let why = || format!("applying a decision of {} panicked", record.kind);
     applied.unwrap_or_else(|_| Err(CommitError::Invalid(Violation::Decision { why: why() })))
-}
-
-/// An answer as it is stored, to be given again. It carries a record, so that it may nest deeper than a value.
-pub(super) fn stored(answer: &Answer) -> Result<Json, CommitError> {
-    let unstored = |error| CommitError::Invalid(Violation::Decision { why: format!("the answer can't be stored: {error}") });
-    Json::from_serde_envelope(answer).map_err(unstored)
 }
 
 /// The digest of a saying: a repetition has the same.

@@ -1,10 +1,10 @@
 //! Pause, resume and close of the line (sections 2.2 and 5.1).
 
-use picofleet_session::{CommitError, InvocationRow, Json, TaskRecord, TaskState};
+use picofleet_session::{CommitError, TaskRecord, TaskState};
 
+use super::row::ended;
 use super::{LineError, SessionLine};
 use crate::inspection::Scheduling;
-use crate::wire::{Answer, Next};
 
 impl SessionLine {
     /// Enables scheduling; whether the line still takes work.
@@ -50,6 +50,7 @@ impl SessionLine {
     /// [`LineError`]; the session is closed all the same.
     pub async fn close(&self) -> Result<(), LineError> {
         self.begin_close();
+        self.end_holds().await;
         let given = self.give_back().await;
         if let Err(error) = self.session().close().await {
             tracing::warn!(session = %self.session().id(), error = %error, "a session was not closed in order");
@@ -93,10 +94,4 @@ impl SessionLine {
             .await?;
         Ok(())
     }
-}
-
-/// The row of an invocation that ended in order, as the line decided: no restart is counted for it at the next opening.
-pub(super) fn ended(row: InvocationRow) -> InvocationRow {
-    let answer = Json::from_serde(&Answer::Said { answer: Json::null(), next: Some(Next::Stop) }).ok();
-    InvocationRow { digest: None, answer, ..row }
 }

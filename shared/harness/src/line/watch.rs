@@ -1,27 +1,27 @@
-//! Following one conversation: a snapshot of its built-in documents and every frame behind it (`design.md` 8).
+//! Following one conversation in the process of its line: a snapshot and every frame behind it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
-use picofleet_session::{CommitError, ConversationId, DocumentAddress, DocumentScope, Json, Point, Subscription};
-use tokio::sync::mpsc;
+use picofleet_session::{CommitError, ConversationId};
 
 use super::{LineError, SessionLine};
-use crate::config::CONFIG;
-use crate::frame::{Documents, Frame, frame};
-use crate::inbox::INBOX;
-use crate::live::LIVE;
-use crate::usage::USAGE;
+use crate::frame::Frame;
+use crate::view::Mount;
+use crate::wire::{Answer, Following, Point, WatchId};
 
-/// How many frames wait for a slow reader; one more ends the watch, and the reader takes a snapshot again.
-const FRAMES_MAX: usize = 256;
+/// How long one look waits. The line has a bound of its own.
+const WAIT: Duration = Duration::from_secs(60);
 
 /// A followed conversation. Dropping it ends it; commits never wait for it.
 pub struct ConversationWatch {
-    frames: mpsc::Receiver<Frame>,
-    documents: Documents,
-    lost: Arc<AtomicBool>,
-    _subscription: Subscription,
+    line: SessionLine,
+    reader: WatchId,
+    conversation: ConversationId,
+    mount: Mount,
+    /// Frames behind the mount.
+    frames: VecDeque<Arc<Frame>>,
 }
 
 /// What a watch gives next.
@@ -29,7 +29,7 @@ pub struct ConversationWatch {
 pub enum Followed {
     /// A commit; the watch's documents have followed it.
     Frame(Box<Frame>),
-    /// The reader was too slow, or a frame did not fit: watch again.
+    /// The reader was too slow, or a frame did not fit: the documents are those of a newer snapshot now.
     Gap,
     /// The session ended.
     End,
@@ -41,62 +41,67 @@ impl SessionLine {
     /// # Errors
     /// [`LineError`].
     pub async fn watch(&self, conversation: ConversationId) -> Result<ConversationWatch, LineError> {
-        let (sender, frames) = mpsc::channel(FRAMES_MAX);
-        let lost = Arc::new(AtomicBool::new(false));
-        let previous = Mutex::new(None);
-        let (flag, session) = (Arc::clone(&lost), self.session().clone());
-        // The line is held while the values are read and the listener registered, so that no commit falls between the two.
-        let (subscription, documents) = self
-            .session()
-            .commit(async |_| {
-                let listener = move |publication: &picofleet_session::Publication| {
-                    let mut previous = previous.lock().unwrap_or_else(PoisonError::into_inner);
-                    if let Some(frame) = frame(publication, conversation, *previous) {
-                        *previous = Some(frame.at);
-                        if sender.try_send(frame).is_err() {
-                            flag.store(true, Ordering::Release);
-                        }
-                    }
-                };
-                let subscription = session.subscribe_commits(listener);
-                let mut values = Vec::new();
-                for kind in [CONFIG.kind, LIVE.kind, INBOX.kind, USAGE.kind] {
-                    values.extend(committed(&session, conversation, kind).await?.map(|value| (kind.to_owned(), value)));
-                }
-                Ok::<_, CommitError>((subscription, Documents::new(values)))
-            })
-            .await?;
-        Ok(ConversationWatch { frames, documents, lost, _subscription: subscription })
+        let reader = WatchId::random();
+        let unavailable = |_| LineError::Commit(CommitError::Closed);
+        self.attend(conversation, reader).await?.map_err(unavailable)?;
+        match self.frames(conversation, None, Duration::ZERO).await? {
+            Answer::Following(Following::Snapshot(mount)) => {
+                Ok(ConversationWatch { line: self.clone(), reader, conversation, mount: *mount, frames: VecDeque::new() })
+            }
+            _ => Err(LineError::Commit(CommitError::Closed)),
+        }
     }
-}
-
-async fn committed(session: &picofleet_session::Session, conversation: ConversationId, kind: &str) -> Result<Option<Json>, CommitError> {
-    let read = |error| CommitError::Tx(picofleet_session::TxError::Read(error));
-    let address = DocumentAddress { kind: kind.to_owned(), scope: DocumentScope::Conversation { id: conversation }, key: None };
-    let Some(record) = session.store().find_document(address, Point::Current).await.map_err(read)? else { return Ok(None) };
-    let stored = session.store().document(record.create.id, Point::Current).await.map_err(read)?;
-    Ok(stored.map(|stored| stored.value))
 }
 
 impl ConversationWatch {
-    /// The conversation's documents, as of the frames that were taken.
+    /// The conversation's documents and entries, as of the frames that were taken.
     #[must_use]
-    pub const fn documents(&self) -> &Documents {
-        &self.documents
+    pub const fn documents(&self) -> &Mount {
+        &self.mount
     }
 
-    /// What comes next. Cancel-safe.
+    /// What comes next. Cancel-safe: dropping the future loses no frame and no gap.
     pub async fn next(&mut self) -> Followed {
-        if self.lost.load(Ordering::Acquire) {
-            return Followed::Gap;
-        }
-        let Some(frame) = self.frames.recv().await else { return Followed::End };
-        match self.documents.advance(&frame) {
-            Ok(()) => Followed::Frame(Box::new(frame)),
-            Err(error) => {
-                tracing::warn!(error = %error, "a frame did not fit");
-                Followed::Gap
+        let mut after = Some(self.mount.at());
+        loop {
+            if let Some(frame) = self.frames.pop_front() {
+                match self.mount.advance(&frame) {
+                    Ok(_) => return Followed::Frame(Box::new(Arc::unwrap_or_clone(frame))),
+                    Err(error) => {
+                        tracing::warn!(error = %error, "a frame did not fit");
+                        self.frames.clear();
+                        after = None;
+                    }
+                }
+            }
+            match self.pull(after).await {
+                Some(Following::Frames { frames, complete_to }) => {
+                    if frames.is_empty() {
+                        self.mount.complete_to(complete_to);
+                        after = Some(complete_to);
+                    }
+                    self.frames.extend(frames);
+                }
+                Some(Following::Snapshot(mount)) => {
+                    self.mount = *mount;
+                    return Followed::Gap;
+                }
+                Some(Following::Closed) | None => return Followed::End,
             }
         }
+    }
+
+    async fn pull(&self, after: Option<Point>) -> Option<Following> {
+        self.line.attend(self.conversation, self.reader).await.ok()?.ok()?;
+        match self.line.frames(self.conversation, after, WAIT).await {
+            Ok(Answer::Following(following)) => Some(following),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for ConversationWatch {
+    fn drop(&mut self) {
+        self.line.unfollow(self.conversation, self.reader);
     }
 }

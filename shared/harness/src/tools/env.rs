@@ -26,6 +26,8 @@ pub enum EnvError {
     Unsuitable {
         /// The path.
         path: String,
+        /// What is wrong, for who can do something about it.
+        kind: Unsuitable,
         /// What is wrong.
         why: String,
     },
@@ -40,6 +42,18 @@ pub enum EnvError {
     /// The call was cancelled.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// In what way a path is unsuitable.
+#[non_exhaustive]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unsuitable {
+    /// It is a directory.
+    Directory,
+    /// The file is larger than the caller's limit.
+    TooLarge,
+    /// Anything else.
+    Other,
 }
 
 /// What a path names.

@@ -6,7 +6,9 @@
 mod aborts;
 mod blocked;
 mod inspect;
+mod refused;
 mod restarts;
+mod resting;
 mod schedule;
 mod structure;
 mod support;

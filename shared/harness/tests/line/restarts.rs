@@ -5,7 +5,7 @@ use std::sync::Arc;
 use picofleet_harness::inspection::TaskView;
 use picofleet_harness::line::{LineReport, RESTART_LIMIT};
 use picofleet_harness::step::Mode;
-use picofleet_harness::wire::{Answer, HostCall, Next, Refusal, Said};
+use picofleet_harness::wire::{Answer, HostCall, Next, Refusal, Request, Said};
 use picofleet_session::storage::{Rejection, Store};
 use picofleet_storage::memory::{Fault, Faults, MemoryStore};
 
@@ -39,6 +39,29 @@ async fn s068_a_kill_in_an_effect_phase_leaves_the_task_pending_where_it_was() {
 }
 
 #[tokio::test]
+async fn a_repeated_reserve_of_an_invocation_that_is_over_reserves_nothing() {
+    both(async |store| {
+        let all = [scripted("k")];
+        let mut bench = Bench::running(store, &all).await;
+        let task = bench.task("k").await;
+        let mut run = bench.reserve(task).await;
+        let late = Request::Reserve { task, invocation: run.invocation, worker: bench.worker, definition: None };
+        assert!(matches!(bench.line.handle(late.clone()).await, Answer::Reserved(_)), "a lost answer is given again");
+        assert_eq!(run.decide(&bench, r#"{"to":{"phase":"b"},"sleep":0}"#).await, Next::Stop);
+        for reopened in [false, true] {
+            if reopened {
+                bench = bench.killed(&all).await;
+                bench.line.resume();
+            }
+            assert_eq!(bench.runs().await, [task]);
+            assert_eq!(bench.line.handle(late.clone()).await, Answer::Refused(Refusal::NotReady), "reopened: {reopened}");
+        }
+        bench.complete(task).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn s069_a_reservation_that_was_not_stored_leaves_the_task_pending() {
     let faults = Faults::new();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with_faults(faults.clone()));
@@ -47,12 +70,7 @@ async fn s069_a_reservation_that_was_not_stored_leaves_the_task_pending() {
     let task = bench.task("k").await;
     bench.plan().await;
     faults.push(Fault::LostBefore);
-    let request = picofleet_harness::wire::Request::Reserve {
-        task,
-        invocation: picofleet_session::InvocationId::random(),
-        worker: bench.worker,
-        definition: None,
-    };
+    let request = Request::Reserve { task, invocation: picofleet_session::InvocationId::random(), worker: bench.worker, definition: None };
     assert_eq!(bench.line.handle(request).await, Answer::Refused(Refusal::AskAgain));
     let bench = bench.killed(&all).await;
     assert_eq!(bench.status(task).await, "pending");

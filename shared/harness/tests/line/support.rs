@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use picofleet_harness::inspection::{Inspection, TaskView};
-use picofleet_harness::line::{LineOptions, LineReport, SessionLine};
+use picofleet_harness::line::{Invocations, LineOptions, LineReport, SessionLine};
 use picofleet_harness::ownership::Plan;
 use picofleet_harness::step::Mode;
 use picofleet_harness::task::{Applied, LineTask, LineTasks, Migrated, NextState};
@@ -162,7 +162,7 @@ impl Bench {
     /// A new session with its root, paused.
     pub(crate) async fn new(store: Arc<dyn Store>, all: &[Scripted]) -> Self {
         let session = store.create(SessionCreate::new(Millis(0))).await.unwrap().session.id;
-        let bench = Self::open(store, session, Clock::manual(Millis(1_000)), all).await;
+        let bench = Self::open(store, session, Clock::manual(Millis(1_000)), all, Invocations::Ended).await;
         bench.host(HostCall::Root).await;
         bench
     }
@@ -174,21 +174,29 @@ impl Bench {
         bench
     }
 
-    async fn open(store: Arc<dyn Store>, session: SessionId, clock: Clock, all: &[Scripted]) -> Self {
+    async fn open(store: Arc<dyn Store>, session: SessionId, clock: Clock, all: &[Scripted], invocations: Invocations) -> Self {
         let options = SessionOptions { clock: clock.clone(), ..SessionOptions::default() };
         let opened = Session::open(&*store, session, options).await.unwrap();
         let reports = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&reports);
         let on_report = Arc::new(move |report: &LineReport| kept.lock().unwrap().push(report.clone()));
-        let line =
-            SessionLine::open(opened, tasks(all), LineOptions { on_report: Some(on_report), ..LineOptions::default() }).await.unwrap();
+        let options = LineOptions { on_report: Some(on_report), invocations, ..LineOptions::default() };
+        let line = SessionLine::open(opened, tasks(all), options).await.unwrap();
         Self { store, session, clock, line, reports, worker: WorkerId(InvocationId::random()) }
     }
 
     /// Another process opens the session after this one was killed; paused.
     pub(crate) async fn killed(self, all: &[Scripted]) -> Self {
         let Self { store, session, clock, .. } = self;
-        Self::open(store, session, clock, all).await
+        Self::open(store, session, clock, all, Invocations::Ended).await
+    }
+
+    /// Another process has the session now, and its workers live on; running.
+    pub(crate) async fn taken_over(self, all: &[Scripted]) -> Self {
+        let Self { store, session, clock, worker, .. } = self;
+        let bench = Self { worker, ..Self::open(store, session, clock, all, Invocations::Live).await };
+        assert!(bench.line.resume());
+        bench
     }
 
     /// The same after an orderly close.

@@ -31,6 +31,11 @@ impl<T: 'static> Listeners<T> {
         Subscription { dispose: Some(Box::new(move || remove(&weak, id))) }
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner).listeners.len()
+    }
+
     /// Calls everybody; whether nobody panicked. The list is copied first: a listener may be added or dropped meanwhile.
     pub(super) fn call(&self, event: &T) -> bool {
         let listeners: Vec<_> = {

@@ -191,6 +191,19 @@ impl ExportLine {
         })
     }
 
+    /// Reads a line that must be exactly as [`ExportLine::to_text`] writes it: a member that this program does not know would otherwise
+    /// get lost without a word.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with it.
+    pub fn from_exported(text: &[u8]) -> Result<Self, String> {
+        let line = Self::from_text(text)?;
+        if line.to_text()? == text {
+            return Ok(line);
+        }
+        Err("it is not written as an export writes it: a member is unknown, doubled or out of place, or the line was changed".to_owned())
+    }
+
     /// The place of the line's kind in the order of the lines.
     const fn rank(&self) -> u8 {
         match self {
@@ -277,6 +290,8 @@ fn hex(bytes: &[u8]) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct ExportReader {
     written: ExportWriter,
+    /// How many lines came.
+    taken: u64,
     rank: u8,
     ended: bool,
 }
@@ -287,13 +302,13 @@ impl ExportReader {
     /// # Errors
     /// [`Rejection::Import`] for a line that is out of order, of another format, or a last line that does not match.
     pub fn check(&mut self, line: &ExportLine) -> Result<(), Rejection> {
-        let number = self.written.count + 1;
+        self.taken += 1;
+        let number = self.taken;
         let bad = |why: String| Rejection::Import { line: number, why };
         if self.ended {
-            return Err(bad("a line comes after the end".to_owned()));
+            return Err(bad("it comes after the end".to_owned()));
         }
-        let first = self.written.count == 0;
-        if first != matches!(line, ExportLine::Session(_)) || line.rank() < self.rank {
+        if (number == 1) != matches!(line, ExportLine::Session(_)) || line.rank() < self.rank {
             return Err(bad("it is out of order".to_owned()));
         }
         self.rank = line.rank();
@@ -301,13 +316,26 @@ impl ExportReader {
             ExportLine::Session(session) if session.format != EXPORT_FORMAT => {
                 Err(bad(format!("its format is {}, this program reads {EXPORT_FORMAT}", session.format)))
             }
-            ExportLine::End { .. } => {
+            ExportLine::End { count, sha256 } => {
                 self.ended = true;
-                let end = std::mem::take(&mut self.written).end();
-                if *line == end { Ok(()) } else { Err(bad("lines are missing or were changed".to_owned())) }
+                self.check_end(*count, sha256).map_err(bad)
             }
             _ => self.written.count(line).map_err(bad),
         }
+    }
+
+    fn check_end(&mut self, count: u64, sha256: &str) -> Result<(), String> {
+        let written = std::mem::take(&mut self.written);
+        if written.count != count {
+            return Err(format!(
+                "it says that {count} lines come before it, and there are {}: lines are missing or were added",
+                written.count
+            ));
+        }
+        if hex(&written.hash.finalize()) != sha256 {
+            return Err("the SHA-256 of the lines is not the one that it says: a line was changed".to_owned());
+        }
+        Ok(())
     }
 
     /// Checks that the last line was there.
@@ -318,6 +346,6 @@ impl ExportReader {
         if self.ended {
             return Ok(());
         }
-        Err(Rejection::Import { line: self.written.count + 1, why: "the export ends here without its last line".to_owned() })
+        Err(Rejection::Import { line: self.taken + 1, why: "the export ends here without its last line".to_owned() })
     }
 }

@@ -154,6 +154,18 @@ pub async fn an_export_leaves_out_what_nobody_can_read(mut world: World) {
     import(&*world.another_store().await, ImportId::Keep, after).await.unwrap();
 }
 
+/// A look at sessions as they should be, made or imported, finds nothing.
+pub async fn sound_sessions_are_examined_without_a_finding(mut world: World) {
+    filled(&mut world).await;
+    let lines = world.export().await;
+    let store = world.store().await;
+    import(&*store, ImportId::New, lines).await.unwrap();
+    let store = world.store().await;
+    assert_eq!(store.examine().await.unwrap(), []);
+    while store.maintain(1_000, NOW).await.unwrap().more {}
+    assert_eq!(store.examine().await.unwrap(), []);
+}
+
 /// An imported session goes on: opened, committed to, woken, exported again.
 pub async fn an_imported_session_goes_on(mut world: World) {
     filled(&mut world).await;

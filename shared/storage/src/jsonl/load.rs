@@ -1,8 +1,9 @@
 //! Recovery (section 11.3): the confirmed lines of the files make the rows; what nothing confirms is cut off.
 
+mod input;
+mod look;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, BufRead as _, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ use super::{MAIN, OpenError};
 use crate::memory::rows::Rows;
 use crate::rules::{self, Import};
 
+pub(super) use input::{Input, Tail};
+pub(super) use look::look;
+
 /// A session as its files have it.
 pub(super) struct Loaded {
     pub(super) record: SessionRecord,
@@ -23,6 +27,8 @@ pub(super) struct Loaded {
     pub(super) sizes: Sizes,
     /// Rows that were swept since the session was deleted.
     pub(super) swept: u64,
+    /// What nothing confirms.
+    pub(super) tails: Vec<Tail>,
 }
 
 /// Reads a session's directory, and cuts off what no marker confirms.
@@ -30,53 +36,42 @@ pub(super) struct Loaded {
 /// # Errors
 /// [`StorageError::Corrupt`] where something confirmed is missing or can't be read; [`StorageError::Failed`] where the system refuses.
 pub(super) fn session(directory: &Path) -> Result<Loaded, StorageError> {
-    let main = directory.join(MAIN);
+    let failed = |error| OpenError::io(directory, error).at(directory);
+    let mut sidecars = Vec::new();
+    for entry in directory.read_dir().map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.ends_with(".tmp") {
+            // A replacement that did not take its place.
+            std::fs::remove_file(&path).map_err(failed)?;
+        } else if let Some(sidecar) = Sidecar::named(name) {
+            sidecars.push((sidecar, Input::Own(path)));
+        }
+    }
+    load(directory, &Input::Own(directory.join(MAIN)), sidecars)
+}
+
+/// Reads a session's files.
+fn load(directory: &Path, main: &Input, inputs: Vec<(Sidecar, Input)>) -> Result<Loaded, StorageError> {
     let mut lines = Vec::new();
-    whole_lines(&main, |line| {
+    let tail = main.lines(|line| {
         lines.push(decode_main(line)?);
         Ok(true)
     })?;
     let facts = Facts::of(&lines);
-    let sidecars = Sidecars::read(directory, &facts)?;
+    let mut sidecars = Sidecars { contents: HashMap::new(), tasks: HashMap::new(), sizes: Sizes::new(), tails: tail.into_iter().collect() };
+    for (sidecar, input) in inputs {
+        sidecars.file(&input, sidecar, &facts)?;
+    }
     let mut replay = Replay::new(directory, &facts, &sidecars);
     for (at, line) in lines.into_iter().enumerate() {
-        replay.take(line).map_err(|why| corrupt(&main, format!("line {}", at + 1), why))?;
+        replay.take(line).map_err(|why| corrupt(main.path(), format!("line {}", at + 1), why))?;
     }
-    replay.finish(directory)
+    replay.finish(directory, main.own())
 }
 
 fn corrupt(path: &Path, what: impl Into<String>, why: String) -> StorageError {
     Corruption { store: path.display().to_string(), what: what.into(), why }.into()
-}
-
-/// Reads the lines of a file that end; cuts off a last one that does not, and everything from the line on that `take` does not want.
-pub(super) fn whole_lines(path: &Path, mut take: impl FnMut(&[u8]) -> Result<bool, String>) -> Result<(), StorageError> {
-    let failed = |error| OpenError::io(path, error).at(path);
-    let mut reader = BufReader::new(File::open(path).map_err(failed)?);
-    let (mut kept, mut number, mut line) = (0_u64, 0_u64, Vec::new());
-    loop {
-        line.clear();
-        let read = reader.read_until(b'\n', &mut line).map_err(failed)?;
-        if read == 0 {
-            return Ok(());
-        }
-        number += 1;
-        let wanted = match line.strip_suffix(b"\n") {
-            Some(whole) => take(whole).map_err(|why| corrupt(path, format!("line {number}"), why))?,
-            None => false,
-        };
-        if !wanted {
-            tracing::info!(path = %path.display(), from = kept, "lines that nothing confirms are cut off");
-            return cut(path, kept).map_err(failed);
-        }
-        kept += read as u64;
-    }
-}
-
-fn cut(path: &Path, length: u64) -> io::Result<()> {
-    let file = File::options().write(true).open(path)?;
-    file.set_len(length)?;
-    file.sync_all()
 }
 
 /// What the markers say about sidecars, before anything is read from those.
@@ -146,32 +141,17 @@ struct Sidecars {
     contents: HashMap<i64, BTreeMap<i64, DocumentContent>>,
     tasks: HashMap<i64, BTreeMap<i64, Arc<TaskRecord>>>,
     sizes: Sizes,
+    tails: Vec<Tail>,
 }
 
 impl Sidecars {
-    fn read(directory: &Path, facts: &Facts) -> Result<Self, StorageError> {
-        let failed = |error| OpenError::io(directory, error).at(directory);
-        let mut own = Self { contents: HashMap::new(), tasks: HashMap::new(), sizes: Sizes::new() };
-        for entry in directory.read_dir().map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-            if name.ends_with(".tmp") {
-                // A replacement that did not take its place.
-                std::fs::remove_file(&path).map_err(failed)?;
-            } else if let Some(sidecar) = Sidecar::named(&name) {
-                own.file(&path, sidecar, facts)?;
-            }
-        }
-        Ok(own)
-    }
-
-    fn file(&mut self, path: &Path, sidecar: Sidecar, facts: &Facts) -> Result<(), StorageError> {
+    fn file(&mut self, input: &Input, sidecar: Sidecar, facts: &Facts) -> Result<(), StorageError> {
         let mut size = Size::default();
-        match sidecar {
+        let tail = match sidecar {
             Sidecar::Document(id) => {
                 let history = facts.documents.get(&id).is_some_and(|document| document.rewindable);
                 let mut contents = BTreeMap::new();
-                whole_lines(path, |line| {
+                let tail = input.lines(|line| {
                     let ContentLine { seq, content } = decode(line)?;
                     let confirmed = seq.0 <= facts.last && facts.documents.contains_key(&id);
                     if confirmed {
@@ -180,11 +160,13 @@ impl Sidecars {
                     }
                     Ok(confirmed)
                 })?;
-                self.contents.insert(id, contents);
+                // A look may have two files of one sidecar: the one before a reclamation and the one after it.
+                self.contents.entry(id).or_default().extend(contents);
+                tail
             }
             Sidecar::Task(id) => {
                 let mut records = BTreeMap::new();
-                whole_lines(path, |line| {
+                let tail = input.lines(|line| {
                     let TaskLine { seq, task } = decode(line)?;
                     let confirmed = seq.0 <= facts.last && facts.tasks.contains_key(&id);
                     if confirmed {
@@ -193,11 +175,14 @@ impl Sidecars {
                     }
                     Ok(confirmed)
                 })?;
-                self.tasks.insert(id, records);
+                self.tasks.entry(id).or_default().extend(records);
+                tail
             }
-        }
+        };
+        self.tails.extend(tail);
         if size.all == 0 {
-            return std::fs::remove_file(path).map_err(|error| OpenError::io(path, error).at(path));
+            let path = input.path();
+            return if input.own() { std::fs::remove_file(path).map_err(|error| OpenError::io(path, error).at(path)) } else { Ok(()) };
         }
         self.sizes.insert(sidecar, size);
         Ok(())
@@ -346,7 +331,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn finish(mut self, directory: &Path) -> Result<Loaded, StorageError> {
+    fn finish(mut self, directory: &Path, own: bool) -> Result<Loaded, StorageError> {
         let mut sizes = self.sidecars.sizes.clone();
         let (Some(record), Some(mut rows)) = (self.record.take(), self.rows.take()) else {
             return Err(corrupt(&directory.join(MAIN), "the file", "it has no session".to_owned()));
@@ -359,12 +344,12 @@ impl<'a> Replay<'a> {
         }
         // Left by a crash behind the commit that ended them.
         let over: Vec<Sidecar> = sizes.keys().copied().filter(|sidecar| sidecar.over(&rows)).collect();
-        for sidecar in over.into_iter().filter(|sidecar| matches!(sidecar, Sidecar::Task(_))) {
+        for sidecar in over.into_iter().filter(|sidecar| own && matches!(sidecar, Sidecar::Task(_))) {
             let path = sidecar.path(directory);
             std::fs::remove_file(&path).map_err(|error| OpenError::io(&path, error).at(&path))?;
             sizes.remove(&sidecar);
         }
-        Ok(Loaded { record, rows, sizes, swept: self.swept })
+        Ok(Loaded { record, rows, sizes, swept: self.swept, tails: self.sidecars.tails.clone() })
     }
 }
 

@@ -158,7 +158,7 @@ fn terminal(id: i64) -> Write {
 }
 
 fn open(directory: &Path, options: JsonlOptions, watched: &Watched) -> JsonlStore {
-    JsonlStore::open_with(directory, options, Box::new(WatchedFiles(watched.clone(), SystemFiles::default()))).unwrap()
+    super::open::open(directory, options, Box::new(WatchedFiles(watched.clone(), SystemFiles::default()))).unwrap()
 }
 
 fn fsync() -> JsonlOptions {

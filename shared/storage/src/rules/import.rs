@@ -1,7 +1,8 @@
 //! Imported lines: what an export may hold (`protocol.md` 7).
 
-use std::collections::{BTreeMap, HashSet};
+mod seen;
 
+use picofleet_delta::{Json, apply};
 use picofleet_session::storage::{
     ExportLine, ExportReader, Head, ImportId, ImportTarget, Rejection, SessionLine, SessionRecord, SessionState,
 };
@@ -12,16 +13,20 @@ use picofleet_session::{
 
 use super::exported;
 use crate::tables::{Found, Tables};
+use seen::Seen;
 
-/// Takes the lines of an export one by one and writes them. The backend shows nothing of them before [`Import::finish`].
+/// Takes the lines of an export one by one and writes them. The backend shows nothing of them before [`Import::finish`]. It remembers one
+/// bit of each id and the value of one document, however long the export is.
 #[derive(Debug, Default)]
 pub(crate) struct Import {
     reader: ExportReader,
     line: u64,
     session: Option<SessionLine>,
-    ids: HashSet<i64>,
+    ids: Seen,
     last: Last,
-    documents: BTreeMap<DocumentId, Document>,
+    /// Documents whose content did not begin yet.
+    empty: u64,
+    document: Option<Document>,
     request: Option<String>,
 }
 
@@ -32,10 +37,19 @@ struct Last {
     id: i64,
 }
 
+/// The document whose content comes.
 #[derive(Debug)]
 struct Document {
     record: DocumentRecord,
-    newest: Option<(Seq, u32)>,
+    newest: Option<Newest>,
+}
+
+/// What a document's content came to so far.
+#[derive(Debug)]
+struct Newest {
+    seq: Seq,
+    version: u32,
+    value: Json,
 }
 
 impl Import {
@@ -83,9 +97,8 @@ impl Import {
     /// As [`Import::take`].
     pub(crate) fn finish(mut self, tables: &mut impl Tables) -> Found<SessionLine> {
         self.reader.finish()?;
-        let empty = self.documents.values().find(|document| document.newest.is_none()).map(|document| document.record.create.id);
-        if let Some(id) = empty {
-            return Err(self.bad(format!("document {id} has no content")).into());
+        if self.empty > 0 {
+            return Err(self.bad(format!("{} documents have no content", self.empty)).into());
         }
         let Some(session) = self.session.take() else {
             return Err(self.bad("the session's line is missing".to_owned()).into());
@@ -146,7 +159,7 @@ impl Import {
             let taken = tables.current(&record.create.address())?;
             self.require(taken.is_none(), "its address has a current incarnation")?;
         }
-        self.documents.insert(record.create.id, Document { record: record.clone(), newest: None });
+        self.empty += 1;
         tables.put_document(record)
     }
 
@@ -154,15 +167,44 @@ impl Import {
         self.require(self.last.what != "content" || self.last.id <= id.get(), "its document is below the one before")?;
         self.last = Last { what: "content", id: id.get() };
         self.seq(seq)?;
-        let Some(document) = self.documents.get(&id) else {
-            return Err(self.bad(format!("there is no document {id}")).into());
-        };
-        self.require(fits(document, seq, content), "it does not continue the document's content")?;
-        tables.put_content(&document.record, seq, content)?;
-        let newest = Some((seq, content.version()));
-        if let Some(document) = self.documents.get_mut(&id) {
-            document.newest = newest;
+        if self.document.as_ref().is_none_or(|document| document.record.create.id != id) {
+            let found = tables.document(id)?.ok_or_else(|| self.bad(format!("there is no document {id}")))?;
+            self.document = Some(Document { record: found.record, newest: None });
+            self.empty = self.empty.saturating_sub(1);
         }
+        let line = self.line;
+        let Some(document) = &mut self.document else { return Ok(()) };
+        document.take(seq, content).map_err(|why| Rejection::Import { line, why })?;
+        tables.put_content(&document.record, seq, content)
+    }
+}
+
+impl Document {
+    /// Takes content that continues what came before: a base first, at the creation where history is kept; then rising sequences, and
+    /// deltas of the version that they stand on, which apply.
+    fn take(&mut self, seq: Seq, content: &DocumentContent) -> Result<(), String> {
+        let continues = || "it does not continue the document's content".to_owned();
+        let record = &self.record;
+        let inside = record.created_at <= seq && record.retired_at.is_none_or(|retired| seq <= retired);
+        let rises = match &self.newest {
+            Some(newest) => newest.seq < seq,
+            None => !record.create.placement.rewindable() || seq == record.created_at,
+        };
+        if !inside || !rises {
+            return Err(continues());
+        }
+        let version = content.version();
+        let value = match (content, &self.newest) {
+            (DocumentContent::Base { value, .. }, _) => value.clone(),
+            (DocumentContent::Delta { ops, .. }, Some(newest)) if newest.version == version => {
+                apply(Some(&newest.value), ops).map_err(|error| format!("its operations do not apply: {error}"))?
+            }
+            (DocumentContent::Delta { .. }, _) => return Err(continues()),
+        };
+        if value.as_object().is_none() {
+            return Err("the value of its document is no JSON object".to_owned());
+        }
+        self.newest = Some(Newest { seq, version, value });
         Ok(())
     }
 }
@@ -175,22 +217,4 @@ pub(crate) fn imported(target: &ImportTarget, line: SessionLine) -> SessionRecor
     };
     let tenant = target.tenant.clone();
     SessionRecord { id, tenant, key: None, metadata: line.metadata, state: SessionState::Active, created_at: line.created_at }
-}
-
-/// Whether content continues what came before: a base first, at the creation where history is kept; then rising sequences, and deltas of
-/// the version that they stand on.
-fn fits(document: &Document, seq: Seq, content: &DocumentContent) -> bool {
-    let record = &document.record;
-    let inside = record.created_at <= seq && record.retired_at.is_none_or(|retired| seq <= retired);
-    let continues = match (document.newest, content) {
-        (None, DocumentContent::Base { .. }) => !record.create.placement.rewindable() || seq == record.created_at,
-        (None, DocumentContent::Delta { .. }) => false,
-        (Some((newest, _)), DocumentContent::Base { .. }) => newest < seq,
-        (Some((newest, version)), DocumentContent::Delta { version: delta, .. }) => newest < seq && *delta == version,
-    };
-    let object = match content {
-        DocumentContent::Base { value, .. } => value.as_object().is_some(),
-        DocumentContent::Delta { .. } => true,
-    };
-    inside && continues && object
 }

@@ -22,6 +22,9 @@ pub enum OpenError {
     /// There is nothing to look at.
     #[error("{} does not exist; only a store that can be written is made new", .0.display())]
     Missing(PathBuf),
+    /// The file of a copy is there already.
+    #[error("{} exists; name a file that does not, so that nothing is overwritten", .0.display())]
+    Exists(PathBuf),
     /// The log of a database whose own file is gone.
     #[error("{} is missing but its log {} is there; bring the file back, or remove the log with all that it holds", file.display(), log.display())]
     OnlyLog {

@@ -11,7 +11,7 @@ use picofleet_session::storage::StorageError;
 use super::errors::OpenError;
 
 /// Device and inode: what a file is, whatever its names are.
-type Identity = (u64, u64);
+pub(crate) type Identity = (u64, u64);
 
 /// The files that this process has open as stores to be written.
 static OPEN: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
@@ -47,7 +47,7 @@ pub(super) fn one_name(path: &Path, file: &Metadata) -> Result<(), StorageError>
 }
 
 #[cfg(unix)]
-fn identity(file: &Metadata) -> Option<Identity> {
+pub(crate) fn identity(file: &Metadata) -> Option<Identity> {
     use std::os::unix::fs::MetadataExt as _;
     Some((file.dev(), file.ino()))
 }
@@ -59,7 +59,7 @@ fn names(file: &Metadata) -> u64 {
 }
 
 #[cfg(not(unix))]
-fn identity(_: &Metadata) -> Option<Identity> {
+pub(crate) fn identity(_: &Metadata) -> Option<Identity> {
     None
 }
 

@@ -8,7 +8,6 @@ use futures::future::join_all;
 use futures::{StreamExt as _, stream};
 use picofleet_session::Millis;
 use picofleet_session::storage::{ImportId, ImportTarget, SessionStore, StorageError, Store, Tenant};
-use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::program::{NOW, SESSIONS, batch, creation, fence, lines, sent, session};
 
@@ -75,7 +74,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 async fn program(plan: &Plan) {
-    let store = insist(plan, "open the store", || async { SqliteStore::open(&plan.store, SqliteOptions::default()) }).await;
+    let store = insist(plan, "open the store", || async { crate::open(&plan.store) }).await;
     let mut opened = Vec::new();
     for number in 0..SESSIONS {
         insist(plan, "create", || store.create(creation(number))).await;
@@ -86,7 +85,7 @@ async fn program(plan: &Plan) {
     let owners = opened.into_iter().enumerate().map(|(number, line)| own(plan, &store, number, line));
     join_all(owners).await;
 
-    let copied = lines(&store, session(0)).await;
+    let copied = lines(&*store, session(0)).await;
     say("try import");
     let imported = insist(plan, "import", || {
         let target = ImportTarget { id: ImportId::New, tenant: Tenant::default(), at: NOW };
@@ -101,11 +100,11 @@ async fn program(plan: &Plan) {
     say("closed");
 }
 
-async fn maintain(plan: &Plan, store: &SqliteStore) {
+async fn maintain(plan: &Plan, store: &Arc<dyn Store>) {
     while insist(plan, "maintain", || store.maintain(1_000, Millis(NOW.0 + 1))).await.more {}
 }
 
-async fn open(plan: &Plan, store: &SqliteStore, number: usize) -> Arc<dyn SessionStore> {
+async fn open(plan: &Plan, store: &Arc<dyn Store>, number: usize) -> Arc<dyn SessionStore> {
     say(&format!("try open {number}"));
     // Opens that fail are no sign of a session that can't be opened.
     insist(plan, "clear", || store.set_quarantined(session(number), false)).await;
@@ -115,7 +114,7 @@ async fn open(plan: &Plan, store: &SqliteStore, number: usize) -> Arc<dyn Sessio
 }
 
 /// The owner of a session, as the contract wants it: a refused batch is sent again, after an uncertain one the session is opened again.
-async fn own(plan: &Plan, store: &SqliteStore, number: usize, mut line: Arc<dyn SessionStore>) {
+async fn own(plan: &Plan, store: &Arc<dyn Store>, number: usize, mut line: Arc<dyn SessionStore>) {
     let mut head = line.opened();
     let mut index = 0;
     let mut refusals = 0;
@@ -138,7 +137,8 @@ async fn own(plan: &Plan, store: &SqliteStore, number: usize, mut line: Arc<dyn 
                 index += usize::from(landed);
                 continue;
             }
-            Err(error @ StorageError::Rejected(_)) => {
+            // A store that another session's failure keeps from writing.
+            Err(error @ (StorageError::Rejected(_) | StorageError::Failed { .. })) => {
                 failed(plan, &format!("commit {number} {index}"), &error);
                 refusals += 1;
                 continue;
@@ -154,7 +154,7 @@ async fn own(plan: &Plan, store: &SqliteStore, number: usize, mut line: Arc<dyn 
 pub(crate) fn hold(store: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let store = SqliteStore::open(store, SqliteOptions::default()).unwrap();
+        let store = crate::open(store).unwrap();
         store.create(creation(0)).await.unwrap();
         say("holding");
         // The parent never writes: this is the end of the parent at the latest.

@@ -17,9 +17,27 @@ mod bad_files;
 mod child;
 mod program;
 mod run;
+mod sound;
 mod verify;
 
+use std::path::Path;
+use std::sync::Arc;
+
+use picofleet_session::storage::{StorageError, Store};
+use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use run::{Fault, Run};
+use sound::sound;
+
+/// The name of the store.
+const STORE: &str = "store.db";
+
+fn open(path: &Path) -> Result<Arc<dyn Store>, StorageError> {
+    Ok(Arc::new(SqliteStore::open(path, SqliteOptions::default())?))
+}
+
+fn look(path: &Path) -> Result<Arc<dyn Store>, StorageError> {
+    Ok(Arc::new(SqliteStore::open_read_only(path)?))
+}
 
 /// How many boundaries a test walks at most.
 fn runs_max() -> usize {

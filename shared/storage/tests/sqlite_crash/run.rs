@@ -121,7 +121,7 @@ impl Run {
     }
 
     pub(crate) fn store(&self) -> PathBuf {
-        self.directory.path().join("store.db")
+        self.directory.path().join(crate::STORE)
     }
 
     /// The counted calls.

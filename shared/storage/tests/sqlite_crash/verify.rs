@@ -1,10 +1,10 @@
 //! What must be there after a run.
 
-use picofleet_session::Millis;
-use picofleet_session::storage::{ExportLine, Rejection, StorageError, Store};
+use std::sync::Arc;
+
+use picofleet_session::storage::{ExportLine, Finding, Rejection, SessionQuery, StorageError, Store};
+use picofleet_session::{Millis, SessionId};
 use picofleet_storage::conformance::snapshot::{everything, same};
-use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
-use rusqlite::Connection;
 
 use crate::program::{Model, NOW, SESSIONS, batch, batches, creation, fence, lines, sent, session};
 use crate::run::Run;
@@ -16,24 +16,48 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 /// After a kill, or the normal end of a run that was not killed.
 pub(crate) fn after_kill(run: &Run, thorough: bool) {
     block_on(async {
-        let store = SqliteStore::open(run.store(), SqliteOptions::default()).unwrap_or_else(|error| panic!("{}: {error:?}", run.name));
-        for number in 0..SESSIONS {
-            check_session(run, &store, number, thorough).await;
+        let looked = looked_at(run).await;
+        let store = crate::open(&run.store()).unwrap_or_else(|error| panic!("{}: {error:?}", run.name));
+        for (id, lines_before) in looked {
+            assert_eq!(lines_before, lines(&*store, id).await, "{}: looking showed something else than opening", run.name);
         }
-        check_import(run, &store).await;
+        for number in 0..SESSIONS {
+            check_session(run, &*store, number, thorough).await;
+        }
+        check_import(run, &*store).await;
         go_on(run, store).await;
+        let store = crate::look(&run.store()).unwrap();
+        assert_eq!(store.examine().await.unwrap(), [], "{}", run.name);
     });
-    sound(run);
+    crate::sound(run);
 }
 
 /// After failures that ended: the program has come to its end. Whether it met one.
 pub(crate) fn after_failure(run: &Run) -> bool {
     assert!(!run.killed && run.said.last().is_some_and(|line| line == "closed"), "{}: {:?}", run.name, run.said);
     for line in run.said.iter().filter(|line| line.starts_with("rejected") || line.starts_with("failed") || line.starts_with("uncertain")) {
-        assert!(line.contains("store.db"), "{}: the error names the file: {line}", run.name);
+        assert!(line.contains(crate::STORE), "{}: the error names the file: {line}", run.name);
     }
     after_kill(run, false);
     run.said.iter().any(|line| line.starts_with("rejected") || line.starts_with("failed") || line.starts_with("uncertain"))
+}
+
+/// What a look at the store shows before anybody opens it; nothing where it was never made.
+async fn looked_at(run: &Run) -> Vec<(SessionId, Vec<ExportLine>)> {
+    let Ok(store) = crate::look(&run.store()) else {
+        assert!(!said(run, "created 0"), "{}: a store with a session can't be looked at", run.name);
+        return Vec::new();
+    };
+    // What a kill leaves is no damage.
+    let harmless = |finding: &Finding| ["tail", "import"].contains(&finding.rule);
+    let found = store.examine().await.unwrap();
+    assert!(found.iter().all(harmless), "{}: {found:?}", run.name);
+    let mut seen = Vec::new();
+    for record in store.sessions(SessionQuery::default(), 100, None).await.unwrap().items {
+        seen.push((record.id, lines(&*store, record.id).await));
+    }
+    store.close().await.unwrap();
+    seen
 }
 
 fn said(run: &Run, line: &str) -> bool {
@@ -73,7 +97,7 @@ enum Tried {
     Batch(usize),
 }
 
-async fn check_session(run: &Run, store: &SqliteStore, number: usize, thorough: bool) {
+async fn check_session(run: &Run, store: &dyn Store, number: usize, thorough: bool) {
     let id = session(number);
     let found = store.session(id).await.unwrap();
     let deleting = number == 1 && said(run, "try delete");
@@ -109,8 +133,8 @@ async fn check_session(run: &Run, store: &SqliteStore, number: usize, thorough: 
 }
 
 /// An import is there as a whole or not at all.
-async fn check_import(run: &Run, store: &SqliteStore) {
-    let listed = store.sessions(picofleet_session::storage::SessionQuery::default(), 100, None).await.unwrap().items;
+async fn check_import(run: &Run, store: &dyn Store) {
+    let listed = store.sessions(SessionQuery::default(), 100, None).await.unwrap().items;
     let imported: Vec<_> = listed.iter().filter(|record| (0..SESSIONS).all(|number| session(number) != record.id)).collect();
     let acknowledged = run.said.iter().find_map(|line| line.strip_prefix("imported "));
     if let Some(id) = acknowledged {
@@ -129,7 +153,7 @@ fn records(lines: &[ExportLine]) -> Vec<ExportLine> {
 }
 
 /// The chain and the ids go on, and what goes on is there after closing and opening again.
-async fn go_on(run: &Run, store: SqliteStore) {
+async fn go_on(run: &Run, store: Arc<dyn Store>) {
     let id = session(0);
     store.create(creation(0)).await.unwrap();
     let (mut model, _) = acknowledged(run, 0).await;
@@ -152,39 +176,7 @@ async fn go_on(run: &Run, store: SqliteStore) {
     assert!(model.batches > sent(), "{}: more than the child sent", run.name);
     while store.maintain(1_000, Millis(NOW.0 + 1)).await.unwrap().more {}
     store.close().await.unwrap();
-    let store = SqliteStore::open(run.store(), SqliteOptions::default()).unwrap();
-    assert_eq!(lines(&store, id).await, model.lines().await, "{}: after going on", run.name);
+    let store = crate::open(&run.store()).unwrap();
+    assert_eq!(lines(&*store, id).await, model.lines().await, "{}: after going on", run.name);
     store.close().await.unwrap();
-}
-
-/// The file itself: SQLite's own check, and what must hold between the tables once maintenance is done.
-fn sound(run: &Run) {
-    let connection = Connection::open(run.store()).unwrap();
-    let text = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
-    assert_eq!(text("PRAGMA integrity_check"), "ok", "{}", run.name);
-    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-    for table in ["commits", "conversation", "entry", "task", "submission", "document", "content", "reclaim", "request"] {
-        let lost = count(&format!("SELECT count(*) FROM {table} WHERE session NOT IN (SELECT n FROM session)"));
-        assert_eq!(lost, 0, "{}: rows of {table} belong to no session", run.name);
-    }
-    let unneeded = [
-        "SELECT count(*) FROM reclaim",
-        "SELECT count(*) FROM session WHERE state > 1",
-        "SELECT count(*) FROM content c JOIN document d ON d.session = c.session AND d.id = c.document
-            WHERE d.policy < 20 AND (d.retired_at IS NOT NULL OR c.seq < (SELECT max(b.seq) FROM content b
-                WHERE b.session = c.session AND b.document = c.document AND b.base = 1))",
-    ];
-    for sql in unneeded {
-        assert_eq!(count(sql), 0, "{}: {sql}", run.name);
-    }
-    let without = count(
-        "SELECT count(*) FROM document d WHERE (d.retired_at IS NULL OR (d.policy >= 20 AND d.retired_at > d.created_at))
-            AND NOT EXISTS (SELECT 1 FROM content c WHERE c.session = d.session AND c.document = d.id AND c.base = 1)",
-    );
-    assert_eq!(without, 0, "{}: documents without a base", run.name);
-    let gaps = count(
-        "SELECT count(*) FROM commits c WHERE c.seq > (SELECT min(seq) FROM commits m WHERE m.session = c.session)
-            AND NOT EXISTS (SELECT 1 FROM commits p WHERE p.session = c.session AND p.seq = c.seq - 1)",
-    );
-    assert_eq!(gaps, 0, "{}: the chain has a gap", run.name);
 }

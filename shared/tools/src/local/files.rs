@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, MetadataExt as _, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _};
-use picofleet_harness::tools::{EnvError, FileKind, FileStat};
+use picofleet_harness::tools::{EnvError, FileKind, FileStat, Unsuitable};
 use uuid::Uuid;
 
 /// A directory and its place.
@@ -85,7 +85,7 @@ impl Files {
         let relative = behind_link(root, relative, path)?;
         let fails = |error: io::Error| told(path, &error);
         let Some(Component::Normal(name)) = relative.components().next_back().filter(|_| !path.ends_with('/')) else {
-            return Err(unsuitable(path, "names a directory; give the path of a file"));
+            return Err(unsuitable(path, Unsuitable::Directory, "names a directory; give the path of a file"));
         };
         let parent = match relative.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             Some(parent) => within(root, parent, |parent| open_made(&root.dir, parent)).map_err(fails)?.1,
@@ -121,7 +121,7 @@ impl Files {
     /// Which directory a path belongs to, and the rest of it.
     fn resolve(&self, path: &str, reading: bool) -> Result<(&Root, PathBuf), EnvError> {
         if path.is_empty() || path.contains('\0') {
-            return Err(unsuitable(&format!("{path:?}"), "is no path"));
+            return Err(unsuitable(&format!("{path:?}"), Unsuitable::Other, "is no path"));
         }
         let given = Path::new(path);
         let roots = if reading { &[&self.workspace, &self.spill][..] } else { &[&self.workspace][..] };
@@ -148,7 +148,7 @@ fn read_below(root: &Root, relative: &Path, path: &str, limit: u64) -> Result<Ve
     // It may grow meanwhile, and the size of a file of the kernel's says nothing.
     let read = if size > limit { size } else { file.take(limit + 1).read_to_end(&mut content).map_err(fails)? as u64 };
     if read > limit {
-        return Err(unsuitable(path, &format!("has {} bytes, more than {limit}", size.max(read))));
+        return Err(unsuitable(path, Unsuitable::TooLarge, &format!("has {} bytes, more than {limit}", size.max(read))));
     }
     Ok(content)
 }
@@ -184,7 +184,7 @@ fn behind_link(root: &Root, relative: PathBuf, path: &str) -> Result<PathBuf, En
         Ok(metadata) if metadata.is_symlink() => {
             let target = within(root, &relative, |relative| root.dir.canonicalize(relative));
             target.map(|(_, target)| target).map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => unsuitable(path, "is a symbolic link to nothing"),
+                io::ErrorKind::NotFound => unsuitable(path, Unsuitable::Other, "is a symbolic link to nothing"),
                 _ => told(path, &error),
             })
         }
@@ -219,8 +219,8 @@ fn kept(parent: &Dir, name: &Path, path: &str) -> Result<Option<Kept>, EnvError>
 fn regular(metadata: &Metadata, path: &str) -> Result<(), EnvError> {
     match kind(metadata) {
         FileKind::File => Ok(()),
-        FileKind::Directory => Err(unsuitable(path, "is a directory")),
-        FileKind::Other => Err(unsuitable(path, "is no regular file: a device, a pipe or a socket")),
+        FileKind::Directory => Err(unsuitable(path, Unsuitable::Directory, "is a directory")),
+        FileKind::Other => Err(unsuitable(path, Unsuitable::Other, "is no regular file: a device, a pipe or a socket")),
     }
 }
 
@@ -244,11 +244,11 @@ fn told(path: &str, error: &io::Error) -> EnvError {
     match error.kind() {
         _ if escapes(error) => EnvError::Outside { path },
         io::ErrorKind::NotFound => EnvError::NotFound { path },
-        io::ErrorKind::NotADirectory => EnvError::Unsuitable { path, why: "goes through something that is no directory".to_owned() },
+        io::ErrorKind::NotADirectory => unsuitable(&path, Unsuitable::Other, "goes through something that is no directory"),
         _ => EnvError::Failed { path, why: error.to_string() },
     }
 }
 
-fn unsuitable(path: &str, why: &str) -> EnvError {
-    EnvError::Unsuitable { path: path.to_owned(), why: why.to_owned() }
+fn unsuitable(path: &str, kind: Unsuitable, why: &str) -> EnvError {
+    EnvError::Unsuitable { path: path.to_owned(), kind, why: why.to_owned() }
 }

@@ -8,7 +8,7 @@ use picofleet_harness::host::{ConversationFilter, ConversationOptions, Harness, 
 use picofleet_harness::submission::SubmissionDraft;
 use picofleet_harness::transport::{CallError, Transport};
 use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Request};
-use picofleet_harness_tests::{Kit, Reply, scenario};
+use picofleet_harness_tests::{Backing, Kit, Reply, Wire, scenario};
 use picofleet_session::{DocumentAddress, DocumentScope, EntryDraft, SessionId, SubmissionStatus};
 
 /// Loses the answers of the next calls, behind the call or before it.
@@ -72,7 +72,8 @@ scenario!(a_lost_answer_does_nothing_twice, async |kit| {
     kit.settled(&busy).await;
 });
 
-scenario!(what_can_not_be_told_is_said, async |kit| {
+async fn untold(wire: Wire) {
+    let mut kit = Kit::new(Backing::Memory, wire).await;
     let (lossy, harness) = lossy(&kit);
     let root = harness.root().await.unwrap();
     let submit = async || root.submit(SubmissionDraft::write(EntryDraft::new("note"))).await.map(|submission| submission.id());
@@ -85,7 +86,17 @@ scenario!(what_can_not_be_told_is_said, async |kit| {
     let unknown = submit().await;
     assert!(matches!(unknown, Err(SubmitError::Host(HostError::OutcomeUnknown(_)))), "{unknown:?}");
     assert_eq!(kit.kinds().await, ["note"]);
-});
+    drop((root, harness));
+    kit.stop().await;
+}
+
+/// The attempts of a host take seconds; their time does not have to pass.
+#[tokio::test(start_paused = true)]
+async fn what_can_not_be_told_is_said() {
+    for wire in [Wire::Plain, Wire::Encoded] {
+        untold(wire).await;
+    }
+}
 
 scenario!(a_document_is_read_by_its_address, async |kit| {
     kit.turn("a", Reply::text("x")).await;

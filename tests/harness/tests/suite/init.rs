@@ -349,6 +349,8 @@ scenario!(a_lost_answer_makes_no_second_conversation, async |kit| {
 });
 
 scenario!(an_init_that_takes_too_long_makes_nothing, async |kit| {
+    kit.hold = std::time::Duration::from_millis(50);
+    kit.restart().await;
     let harness = kit.harness();
     let held = harness.create_conversation_with(ConversationOptions::ownerless(), async |tx, id| {
         add(tx, &NOTES, id, "lost").await?;

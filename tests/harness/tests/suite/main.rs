@@ -37,6 +37,7 @@ mod prompt;
 mod queueing;
 mod recovery;
 mod replacement;
+mod resting;
 mod rounds;
 mod stale;
 mod subagents;

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use picofleet_harness::effects::BEAT;
 use picofleet_harness::kinds::{GENERATION, TOOL};
+use picofleet_harness::tools::ToolResult;
 use picofleet_harness::wire::Request;
-use picofleet_harness_tests::{Backing, Kit, Reply, Wire, last_code, scenario};
+use picofleet_harness_tests::{Backing, Closure, Kit, Reply, Wire, last_code, scenario};
 use picofleet_session::{SubmissionStatus, TaskStatus};
 use tokio::time::Instant;
+
+use super::tools::{add, message, results};
 
 /// What `protocol.md` 4 says.
 const LEASE: Duration = Duration::from_secs(20);
@@ -107,6 +110,49 @@ async fn a_short_outage_costs_a_tool_nothing() {
         assert_eq!((codes, kit.stage.asked().len()), (vec![String::new()], 2));
         assert_eq!((tools.len(), tools[0].restarts), (1, 0));
         kit.stop().await;
+    }
+}
+
+/// What a tool made in the beginning of an outage is said until somebody hears it, however long that takes: its lease may be alive.
+async fn settled_during_an_outage(wire: Wire, shows: bool) {
+    let mut kit = Kit::new(Backing::Memory, wire).await;
+    let gate = kit.gate.clone();
+    let tool = Closure::new("shows", move |_, api| {
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            if shows {
+                // Its commit gets no answer either.
+                api.output(b"shown")?;
+                tokio::time::sleep(LEASE / 8).await;
+            }
+            Ok(ToolResult::text("made"))
+        }
+    });
+    add(&kit, tool).await;
+    kit.stage.give(Reply::call("c1", "shows", "{}"));
+    kit.stage.give(Reply::text("x"));
+    let a = kit.say("a").await;
+    kit.gate.begun().await;
+    kit.faults.cut();
+    kit.gate.open();
+    tokio::time::sleep(OUTAGE).await;
+    assert_eq!(kit.tasks(TOOL).await[0].state.status(), TaskStatus::Running);
+    kit.faults.mend();
+    assert_eq!(kit.settled(&a).await.status(), SubmissionStatus::Done);
+    let results = results(&kit).await;
+    assert_eq!(results.len(), 1);
+    assert!(message(&results[0]).to_string().contains("made") && last_code(&results[0]).is_empty(), "{results:?}");
+    assert_eq!((kit.stage.asked().len(), kit.tasks(TOOL).await[0].restarts), (2, 0));
+    kit.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_two_leases_loses_no_result_of_a_tool_that_is_done() {
+    for wire in [Wire::Plain, Wire::Encoded] {
+        for shows in [false, true] {
+            settled_during_an_outage(wire, shows).await;
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Invariants of the built-in documents (`docs/invariants.md`, D1 to D6): run control, inbox and usage against the records.
+//! Invariants of the built-in documents (`docs/invariants.md`, D1 to D7): run control, inbox and usage against the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use picofleet_session::{
 };
 
 use super::Model;
+use crate::world::{LATER, line, word};
 
 /// The values of the documents that are looked at.
 #[derive(Default)]
@@ -101,6 +102,7 @@ impl Model {
         let Some(live) = self.documents.of::<LiveState>(conversation, "pi.live", found) else { return };
         let placed = |record: &&SubmissionRecord| record.status() == SubmissionStatus::Placed;
         let placed: BTreeSet<_> = self.of_conversation(conversation).filter(placed).map(|record| record.id).collect();
+        check_shown(conversation, &live, found);
         let Some(run) = live.run else {
             if !placed.is_empty() {
                 found.push(format!("conversation {conversation} has no run, and {placed:?} are placed"));
@@ -182,4 +184,22 @@ impl Model {
 fn summarized(task: &TaskRecord) -> bool {
     let TaskState::Terminal { outcome: TaskOutcome::Completed { result } } = &task.state else { return false };
     result.get("entryId").is_some() || result.get("submissionId").is_some()
+}
+
+/// What is shown of an answer or an output is its beginning, without a hole and nothing twice.
+fn check_shown(conversation: ConversationId, live: &LiveState, found: &mut Vec<String>) {
+    /// More than the world's models and tools say.
+    const PARTS: u64 = 10;
+    let (words, lines): (String, String) = ((0..PARTS).map(word).collect(), (0..PARTS).map(line).collect());
+    let outputs = live.tools.iter().flatten().filter_map(|slot| slot.output.as_deref());
+    for output in outputs.filter(|output| !lines.starts_with(output)) {
+        found.push(format!("conversation {conversation} shows the output {output:?}, which is not the beginning of one"));
+    }
+    let message = live.generation.as_ref().and_then(|generation| generation.message.as_ref());
+    let blocks = message.and_then(|message| message.get("content")).and_then(Json::as_array);
+    for text in blocks.iter().flat_map(|blocks| blocks.iter()).filter_map(|block| block.get("text")?.as_str()) {
+        if !words.starts_with(&*text) && !LATER.starts_with(&*text) {
+            found.push(format!("conversation {conversation} shows the answer {text:?}, which is not the beginning of one"));
+        }
+    }
 }

@@ -87,18 +87,6 @@ impl Model {
             TaskState::Running { .. } if !record.abort_requested && self.begins(record, before) && self.below_cancelled(record) => {
                 found.push(format!("task {id} of {} begins to run below a cancelled owner", record.kind));
             }
-            TaskState::Running { .. } if !self.invocations.contains_key(&id) => found.push(format!("task {id} runs without an invocation")),
-            TaskState::Waiting { on, .. } => {
-                for other in on {
-                    if !self.tasks.contains_key(other) {
-                        found.push(format!("task {id} waits for {other}, which is not there"));
-                    }
-                    if *other == id {
-                        found.push(format!("task {id} waits for itself"));
-                    }
-                }
-            }
-            TaskState::Sleeping { .. } if record.abort_requested => {}
             TaskState::Terminal { .. } => {
                 let owned = self.owned_work(id);
                 if !owned.is_empty() {

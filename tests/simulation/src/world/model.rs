@@ -82,7 +82,7 @@ impl SimProvider {
             return AssistantMessage { content, stop_reason: StopReason::ToolUse, ..empty };
         }
         let words = 1 + world.below(6);
-        let text = (0..words).map(|n| format!("word{n} ")).collect::<String>();
+        let text = (0..words).map(super::word).collect::<String>();
         AssistantMessage { content: vec![AssistantBlock::Text(TextContent::new(text))], stop_reason: StopReason::Stop, ..empty }
     }
 
@@ -239,7 +239,7 @@ impl Provider for SimProvider {
             AssistantMessage { stop_reason: StopReason::Deferred, deferred: Some(handle.clone()), ..empty_answer(model, Millis(0)) }
         } else {
             let usage = Usage { input: 5, output: 5, total_tokens: 10, ..Usage::default() };
-            let content = vec![AssistantBlock::Text(TextContent::new("later"))];
+            let content = vec![AssistantBlock::Text(TextContent::new(super::LATER))];
             AssistantMessage { stop_reason: StopReason::Stop, content, usage, ..empty_answer(model, Millis(0)) }
         };
         paced(world, vec![StreamEvent::terminal(message)], cancel)
@@ -250,7 +250,11 @@ impl Provider for SimProvider {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(10)).await;
             world.count("deferred cancelled");
-            if world.fault(4) { Err(CancelDeferredError::Refused("not now".into())) } else { Ok(()) }
+            if !world.fault(4) {
+                return Ok(());
+            }
+            world.count("cancelling refused");
+            Err(CancelDeferredError::Refused("not now".into()))
         })
     }
 }

@@ -133,7 +133,7 @@ impl TaskKind for Part {
                     .await
             }
             PartPhase::Work => {
-                self.0.effect(task.id.erase());
+                let _effect = self.0.effect(task.id.erase());
                 let mark: u32 = runtime.memo("mark", &u32::try_from(self.0.below(1_000)).unwrap_or(0)).await?;
                 tokio::select! {
                     biased;

@@ -125,11 +125,8 @@ impl Tool for SimTool {
     fn execute<'a>(&'a self, _: Json, api: ToolApi) -> BoxFuture<'a, Result<ToolResult, ToolError>> {
         Box::pin(async move {
             let world = &self.world;
-            if self.spec.replay == Replay::Unsafe {
-                world.unsafe_effect(api.task_id());
-            } else {
-                world.effect(api.task_id());
-            }
+            let unsafe_ = self.spec.replay == Replay::Unsafe;
+            let _effect = if unsafe_ { world.unsafe_effect(api.task_id()) } else { world.effect(api.task_id()) };
             match self.does {
                 Does::Fan => return fan(world, &api).await,
                 Does::Ask => return ask(&api).await,
@@ -137,7 +134,7 @@ impl Tool for SimTool {
             }
             let longest = if self.does == Does::Slow { 60_000 } else { 4_000 };
             for step in 0..=world.below(4) {
-                api.output(format!("line {step}\n").as_bytes())?;
+                api.output(super::line(step).as_bytes())?;
                 let pause = Duration::from_millis(world.below(longest) / 4);
                 tokio::select! {
                     biased;

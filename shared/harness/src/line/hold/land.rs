@@ -6,7 +6,8 @@ use picofleet_session::{
     Violation,
 };
 
-use super::super::say::{Rollback, stored};
+use super::super::row::stored;
+use super::super::say::Rollback;
 use super::super::{Held, SessionLine};
 use super::{Ending, Landed, Lost, request_key};
 use crate::config::CONFIG;
@@ -47,7 +48,7 @@ impl SessionLine {
                 let record = self.put_state(tx, record, finish.next, held.mode).await?;
                 let next = if finish.last { Some(self.step(tx, record, &PhaseEnd::Returned, &held).await?) } else { None };
                 let answer = Answer::Said { answer: Json::null(), next };
-                let stored = Some(stored(&answer)?);
+                let stored = Some(stored(&answer, held.mode)?);
                 tx.put_invocation(InvocationRow { task_id: task, invocation, number, digest: Some(digest.clone()), answer: stored });
                 Ok(Landed { answer, saying: Some((number, digest)) })
             }

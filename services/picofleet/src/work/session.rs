@@ -1,22 +1,22 @@
-//! The session of a run.
+//! The session of a command line.
 
 use anyhow::bail;
 use picofleet_session::storage::{PAGE_MAX, SessionCreate, SessionQuery, Store};
 use picofleet_session::{Clock, SessionId};
 
-use super::Run;
+use super::Target;
+use crate::config::StoreUrl;
 use crate::failure::Failure;
 
 /// The session that the arguments name, or a new one.
-pub(super) async fn session(store: &dyn Store, run: &Run<'_>) -> anyhow::Result<SessionId> {
-    let url = &run.url;
-    if let Some(id) = run.args.session {
+pub(super) async fn session(store: &dyn Store, target: &Target, url: &StoreUrl) -> anyhow::Result<SessionId> {
+    if let Some(id) = target.session {
         return match store.session(id).await? {
             Some(session) => Ok(session.id),
             None => bail!(Failure::Usage(format!("there is no session {id} in {url}; name another store with --store or [storage] url"))),
         };
     }
-    if run.args.latest {
+    if target.latest {
         return match newest(store).await? {
             Some(id) => Ok(id),
             None => bail!(Failure::Usage(format!("there is no session in {url} yet; leave out --continue or name another store"))),

@@ -1,0 +1,198 @@
+//! Lines as they are typed: with an editor and its history on a terminal, plain from a pipe.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context as _;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustyline::error::ReadlineError;
+use rustyline::history::DefaultHistory;
+use rustyline::{Cmd, ConditionalEventHandler, Config, Editor, Event, EventContext, EventHandler, ExternalPrinter, KeyCode, KeyEvent};
+use rustyline::{Modifiers, RepeatCount};
+use tokio::sync::mpsc;
+
+use crate::terminal;
+
+const PROMPT: &str = "> ";
+
+/// A byte that a terminal sends for Esc is also how other keys begin: how long it is alone until it counts, in milliseconds.
+const ESCAPE_MS: u16 = 50;
+
+/// How many lines the history keeps.
+const HISTORY_MAX: usize = 1_000;
+
+/// What was typed.
+#[derive(Debug)]
+pub(super) enum Typed {
+    /// A line.
+    Line(String),
+    /// Esc.
+    Escape,
+    /// Ctrl-C, which a line editor gets as a key.
+    Interrupt,
+    /// Ctrl-D, or the end of the input.
+    End,
+    /// The input can't be read any more.
+    Failed(String),
+}
+
+/// Where lines come from. The next one is read only when it is asked for, so that nothing reads the terminal when a chat ends.
+pub(super) struct Input {
+    typed: mpsc::Receiver<Typed>,
+    wanted: std::sync::mpsc::SyncSender<()>,
+    asked: bool,
+    printer: Option<Box<dyn ExternalPrinter + Send>>,
+    before: Option<Termios>,
+}
+
+impl Input {
+    /// An editor where both ends are a terminal, else plain lines.
+    pub(super) fn open() -> anyhow::Result<Self> {
+        let (sender, typed) = mpsc::channel(1);
+        let (wanted, asked) = std::sync::mpsc::sync_channel(1);
+        let edits = io::stdin().is_terminal() && io::stdout().is_terminal();
+        let (printer, before): (Option<Box<dyn ExternalPrinter + Send>>, _) = if edits {
+            let before = tcgetattr(io::stdin()).context("read the state of the terminal")?;
+            let mut lines = Lines::open()?;
+            let printer = lines.editor.create_external_printer().context("share the terminal with the line editor")?;
+            spawn(move || serve(&asked, &sender, || lines.read()))?;
+            (Some(Box::new(printer)), Some(before))
+        } else {
+            spawn(move || serve(&asked, &sender, plain))?;
+            (None, None)
+        };
+        Ok(Self { typed, wanted, asked: false, printer, before })
+    }
+
+    /// Whether somebody types it at a terminal.
+    pub(super) const fn edits(&self) -> bool {
+        self.printer.is_some()
+    }
+
+    /// What is typed next. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Typed {
+        if !self.asked {
+            // It has room for the one wish; a reader that is gone shows below.
+            let _ = self.wanted.try_send(());
+            self.asked = true;
+        }
+        let typed = self.typed.recv().await;
+        self.asked = false;
+        typed.unwrap_or(Typed::End)
+    }
+
+    /// Prints whole lines, above what is being typed.
+    pub(super) fn print(&mut self, text: &str) -> anyhow::Result<()> {
+        match &mut self.printer {
+            Some(printer) if self.asked => printer.print(text.to_owned()).context("write to the terminal"),
+            _ => {
+                let mut out = io::stdout().lock();
+                out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("write to standard output")
+            }
+        }
+    }
+}
+
+impl Drop for Input {
+    /// An editor that waits for a key has the terminal in a state of its own.
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+/// A thread of its own: reading blocks, and the process does not wait for it at its end.
+fn spawn(serve: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
+    std::thread::Builder::new().name("input".to_owned()).spawn(serve).context("start the thread that reads the input")?;
+    Ok(())
+}
+
+fn serve(asked: &std::sync::mpsc::Receiver<()>, typed: &mpsc::Sender<Typed>, mut read: impl FnMut() -> Typed) {
+    while asked.recv().is_ok() {
+        if typed.blocking_send(read()).is_err() {
+            break;
+        }
+    }
+}
+
+fn plain() -> Typed {
+    let mut line = String::new();
+    match io::stdin().lock().read_line(&mut line) {
+        Ok(0) => Typed::End,
+        Ok(_) => Typed::Line(line),
+        Err(error) => Typed::Failed(error.to_string()),
+    }
+}
+
+/// The line editor.
+struct Lines {
+    editor: Editor<(), DefaultHistory>,
+    escaped: Arc<AtomicBool>,
+    history: Option<PathBuf>,
+}
+
+impl Lines {
+    fn open() -> anyhow::Result<Self> {
+        let config = Config::builder().max_history_size(HISTORY_MAX);
+        let config = config.context("set the line editor up")?.keyseq_timeout(Some(ESCAPE_MS)).build();
+        let mut editor = Editor::with_config(config).context("start the line editor")?;
+        let escaped = Arc::new(AtomicBool::new(false));
+        let escape = EventHandler::Conditional(Box::new(Escape(Arc::clone(&escaped))));
+        editor.bind_sequence(KeyEvent(KeyCode::Esc, Modifiers::NONE), escape);
+        let history = history();
+        if let Some(file) = &history {
+            // There is none yet, or it can't be read: then there is nothing to go back to.
+            let _ = editor.load_history(file);
+        }
+        Ok(Self { editor, escaped, history })
+    }
+
+    fn read(&mut self) -> Typed {
+        match self.editor.readline(PROMPT) {
+            Ok(line) => {
+                self.remember(&line);
+                Typed::Line(line)
+            }
+            Err(ReadlineError::Interrupted) if self.escaped.swap(false, Ordering::AcqRel) => Typed::Escape,
+            Err(ReadlineError::Interrupted) => Typed::Interrupt,
+            Err(ReadlineError::Eof) => Typed::End,
+            Err(error) => Typed::Failed(error.to_string()),
+        }
+    }
+
+    /// Keeps a line, for this chat and the next ones.
+    fn remember(&mut self, line: &str) {
+        if line.trim().is_empty() || !self.editor.add_history_entry(line).unwrap_or(false) {
+            return;
+        }
+        if let Some(file) = &self.history
+            && let Err(error) = self.editor.save_history(file)
+        {
+            let text = format!("[the history can't be kept in {}: {error}]", file.display());
+            let _ = writeln!(io::stderr(), "{}", terminal::line(&text));
+            self.history = None;
+        }
+    }
+}
+
+/// Esc ends the line as Ctrl-C does, and says that it was Esc.
+struct Escape(Arc<AtomicBool>);
+
+impl ConditionalEventHandler for Escape {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, _: &EventContext<'_>) -> Option<Cmd> {
+        self.0.store(true, Ordering::Release);
+        Some(Cmd::Interrupt)
+    }
+}
+
+/// Where the history is kept; `None` where there is no place for it.
+fn history() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let home = || std::env::var_os("HOME").filter(|folder| !folder.is_empty()).map(|home| PathBuf::from(home).join(".local/state"));
+    let folder = state.or_else(home)?.join("picofleet");
+    std::fs::create_dir_all(&folder).ok()?;
+    Some(folder.join("chat-history"))
+}

@@ -1,0 +1,276 @@
+//! Agent events as lines of text. A line is shown when it is whole, so that it never tears what is being typed.
+
+use picofleet_harness::events::{AgentEvent, EventSnapshot, MessageChange, OutputChange};
+use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, TextOrBlocks, UserBlock};
+use picofleet_session::{EntryId, EntryRecord, InputState, Json, SubmissionState};
+
+use crate::output::colors;
+use crate::terminal;
+
+/// Longest line that waits for its end; a longer one is shown up to its last word.
+const LINE_MAX: usize = 100;
+
+/// How many of the newest entries show where a conversation was left.
+const LAST_ENTRIES: usize = 6;
+
+/// Shows a conversation.
+pub(super) struct Show {
+    color: bool,
+    /// What is ready to be printed: whole lines.
+    ready: String,
+    /// The line that is not whole yet, and how it looks.
+    open: String,
+    style: Style,
+    /// Parts of the message that comes in were shown.
+    shown: bool,
+    /// The newest entry that was shown.
+    newest: Option<EntryId>,
+    /// What was typed here and is not to be repeated when it is placed.
+    own: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Plain,
+    Dim,
+    Bold,
+}
+
+impl Show {
+    pub(super) fn new() -> Self {
+        Self {
+            color: colors(),
+            ready: String::new(),
+            open: String::new(),
+            style: Style::Plain,
+            shown: false,
+            newest: None,
+            own: Vec::new(),
+        }
+    }
+
+    /// What is ready to be printed.
+    pub(super) fn take(&mut self) -> String {
+        std::mem::take(&mut self.ready)
+    }
+
+    /// Text that was typed here.
+    pub(super) fn typed(&mut self, text: &str) {
+        self.own.push(text.to_owned());
+    }
+
+    /// A remark that is not the model's.
+    pub(super) fn note(&mut self, text: &str) {
+        self.line(Style::Dim, &format!("[{text}]"));
+    }
+
+    /// Text of the program itself.
+    pub(super) fn text(&mut self, text: &str) {
+        self.close();
+        self.more(Style::Plain, text);
+        self.close();
+    }
+
+    /// What a conversation is now, or the end of it: what was not shown before.
+    pub(super) fn snapshot(&mut self, snapshot: &EventSnapshot) -> anyhow::Result<()> {
+        let entries = snapshot.entries().map_err(anyhow::Error::msg)?;
+        self.close();
+        self.shown = false;
+        let first = entries.len().saturating_sub(LAST_ENTRIES);
+        let new = entries.iter().enumerate().filter(|(place, entry)| match self.newest {
+            Some(newest) => entry.id > newest,
+            None => *place >= first,
+        });
+        let new: Vec<&EntryRecord> = new.map(|(_, entry)| entry).collect();
+        for entry in new {
+            self.whole(entry);
+        }
+        Ok(())
+    }
+
+    /// Something that happened.
+    pub(super) fn event(&mut self, event: &AgentEvent) -> anyhow::Result<()> {
+        match event {
+            AgentEvent::Snapshot(snapshot) => {
+                self.note("some of what happened was skipped");
+                self.snapshot(snapshot)?;
+            }
+            AgentEvent::MessageStart { message } => self.begun(message),
+            AgentEvent::MessageUpdate { changes, .. } => changes.iter().for_each(|change| self.changed(change)),
+            AgentEvent::MessageEnd { entry } => self.ended(entry),
+            AgentEvent::ToolExecutionUpdate { output: Some(output), .. } => match output {
+                OutputChange::Set { set } => self.more(Style::Dim, set),
+                OutputChange::Slide { append, .. } => self.more(Style::Dim, append.as_deref().unwrap_or_default()),
+            },
+            AgentEvent::ToolExecutionEnd { tool_name, entry: None, .. } => self.note(&format!("{tool_name} ended without a result")),
+            AgentEvent::AutoRetryStart { attempt, error_message, .. } => {
+                self.note(&format!("attempt {attempt} failed: {error_message}; trying again"));
+            }
+            AgentEvent::DeferredPoll { .. } => self.note("the answer comes later"),
+            AgentEvent::CompactionStart { reason, .. } => self.note(&format!("compacting the context ({reason})")),
+            AgentEvent::CompactionEnd { .. } => self.note("the compaction is over"),
+            AgentEvent::TaskFailed { task_id, kind, message } => self.note(&format!("task {task_id} ({kind}) failed: {message}")),
+            AgentEvent::Submission { record } => {
+                if let SubmissionState::Input(InputState::Unanswered { reason, detail, .. }) = &record.state {
+                    let detail = detail.as_ref().map(|detail| format!(": {}", plain(detail))).unwrap_or_default();
+                    self.note(&format!("not answered, {reason}{detail}"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn begun(&mut self, message: &Json) {
+        // A message without parts comes whole with its entry.
+        let Ok(Message::Assistant(message)) = message.to::<Message>() else { return };
+        if message.content.is_empty() {
+            return;
+        }
+        self.shown = true;
+        self.blocks(&message);
+    }
+
+    fn changed(&mut self, change: &MessageChange) {
+        self.shown = true;
+        match change {
+            MessageChange::TextStart { block, .. } | MessageChange::ThinkingStart { block, .. } => {
+                self.close();
+                for (key, style) in [("text", Style::Plain), ("thinking", Style::Dim)] {
+                    if let Some(text) = block.get(key).and_then(Json::as_str) {
+                        self.more(style, &text);
+                    }
+                }
+            }
+            MessageChange::TextDelta { delta, .. } => self.more(Style::Plain, delta),
+            MessageChange::ThinkingDelta { delta, .. } => self.more(Style::Dim, delta),
+            // Calls are shown when the message is whole; other changes are in the entry.
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self, entry: &EntryRecord) {
+        if !std::mem::take(&mut self.shown) {
+            return self.whole(entry);
+        }
+        self.newest = self.newest.max(Some(entry.id));
+        self.close();
+        for message in entry.model.iter().flatten() {
+            if let Message::Assistant(message) = message {
+                self.calls(message);
+            }
+        }
+    }
+
+    /// An entry of which nothing was shown yet.
+    fn whole(&mut self, entry: &EntryRecord) {
+        self.newest = self.newest.max(Some(entry.id));
+        for message in entry.model.iter().flatten() {
+            match message {
+                Message::User(user) => self.said(&user_text(&user.content)),
+                Message::Assistant(message) => {
+                    self.blocks(message);
+                    self.close();
+                    self.calls(message);
+                }
+                Message::ToolResult(result) => {
+                    self.close();
+                    if result.is_error {
+                        self.line(Style::Bold, &format!("! {} failed", result.tool_name));
+                        let text: Vec<&str> = result.content.iter().filter_map(text_of).collect();
+                        self.more(Style::Dim, &text.join("\n"));
+                        self.close();
+                    }
+                }
+                Message::System(_) => {}
+            }
+        }
+    }
+
+    fn said(&mut self, text: &str) {
+        if let Some(place) = self.own.iter().position(|own| own == text) {
+            self.own.remove(place);
+            return;
+        }
+        self.close();
+        self.more(Style::Bold, text);
+        self.close();
+    }
+
+    fn blocks(&mut self, message: &AssistantMessage) {
+        for block in &message.content {
+            self.close();
+            match block {
+                AssistantBlock::Text(text) => self.more(Style::Plain, &text.text),
+                AssistantBlock::Thinking(thinking) => self.more(Style::Dim, &thinking.thinking),
+                AssistantBlock::ToolCall(_) => {}
+            }
+        }
+    }
+
+    fn calls(&mut self, message: &AssistantMessage) {
+        for block in &message.content {
+            if let AssistantBlock::ToolCall(call) = block {
+                self.line(Style::Bold, &format!("* {} {}", call.name, call.arguments));
+            }
+        }
+    }
+
+    fn line(&mut self, style: Style, text: &str) {
+        self.close();
+        self.push(style, &terminal::line(text));
+    }
+
+    /// More text: whole lines are ready, the rest waits.
+    fn more(&mut self, style: Style, text: &str) {
+        if style != self.style {
+            self.close();
+            self.style = style;
+        }
+        self.open.push_str(text);
+        while let Some(end) = self.open.find('\n') {
+            let line: String = self.open.drain(..=end).collect();
+            self.push(style, &terminal::text(line.trim_end_matches(['\n', '\r'])));
+        }
+        if self.open.chars().count() > LINE_MAX
+            && let Some(end) = self.open.rfind(' ')
+        {
+            let line: String = self.open.drain(..=end).collect();
+            self.push(style, &terminal::text(line.trim_end()));
+        }
+    }
+
+    /// The open line is whole.
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            let line = std::mem::take(&mut self.open);
+            self.push(self.style, &terminal::text(&line));
+        }
+    }
+
+    fn push(&mut self, style: Style, line: &str) {
+        match style {
+            Style::Dim if self.color => self.ready.push_str(&format!("\x1b[2m{line}\x1b[0m\n")),
+            Style::Bold if self.color => self.ready.push_str(&format!("\x1b[1m{line}\x1b[0m\n")),
+            _ => self.ready.push_str(&format!("{line}\n")),
+        }
+    }
+}
+
+fn plain(detail: &Json) -> String {
+    detail.as_str().map_or_else(|| detail.to_string(), std::borrow::Cow::into_owned)
+}
+
+const fn text_of(block: &UserBlock) -> Option<&str> {
+    match block {
+        UserBlock::Text(text) => Some(text.text.as_str()),
+        UserBlock::Image(_) => None,
+    }
+}
+
+fn user_text(content: &TextOrBlocks<UserBlock>) -> String {
+    match content {
+        TextOrBlocks::Text(text) => text.clone(),
+        TextOrBlocks::Blocks(blocks) => blocks.iter().filter_map(text_of).collect::<Vec<_>>().join("\n"),
+    }
+}

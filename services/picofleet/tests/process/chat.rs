@@ -1,0 +1,233 @@
+//! `chat`, from a pipe and at a terminal.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Child;
+
+use crate::place::{Ended, Place, RUNS, soon};
+use crate::terminal::terminal;
+
+/// Answers by what was said last; `files` calls a tool first, `slow` waits.
+const SCRIPT: &str = r#"
+turns = [
+    { when = { user = "slow", turn = 0 }, blocks = [{ type = "text", chunks = ["begun\n"] }, { type = "delay", ms = 600000 }] },
+    { when = { user = "files", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo from-the-tool" } }] },
+    { when = { user = "wait", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo waits; while ! test -e go; do sleep 0.05; done" } }] },
+    { when = { user = "other way" }, blocks = [{ type = "text", chunks = ["went the other way"] }] },
+    { when = { turn = 0 }, blocks = [{ type = "text", chunks = ["first ", "answer"] }] },
+    { when = { turn = 1 }, blocks = [{ type = "text", chunks = ["second answer"] }] },
+    { when = {}, blocks = [{ type = "text", chunks = ["later answer"] }] },
+]
+"#;
+
+/// Says lines, one after the other, and leaves at the end of them.
+async fn piped(place: &Place, arguments: &[&str], lines: &str) -> Ended {
+    let mut command = place.command(&[&["chat"], arguments].concat());
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).await.unwrap();
+    Ended::of(child).await
+}
+
+/// Whether texts stand behind each other.
+#[track_caller]
+fn in_order(text: &str, parts: &[&str]) {
+    let mut rest = text;
+    for part in parts {
+        rest = rest.split_once(part).unwrap_or_else(|| panic!("{part:?} does not come in {rest:?} of {text:?}")).1;
+    }
+}
+
+#[tokio::test]
+async fn lines_of_a_pipe_are_answered_one_by_one() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    let text = piped(&place, &[], "hello\n\nlist my files\n/tasks\n/usage\nmore").await.with(0);
+    in_order(
+        &text,
+        &[
+            "model s/m",
+            "first answer\n",
+            "second answer\n",
+            "nothing is going on",
+            "MODEL OR TOOL",
+            "s/m",
+            "later answer\n",
+            "go on with: picofleet chat --session ",
+        ],
+    );
+    assert!(!text.contains('\x1b') && !text.contains("> "), "{text:?}");
+    // What was said last shows where it was left.
+    let again = piped(&place, &["--continue"], "/quit\n").await.with(0);
+    in_order(&again, &["list my files\n", "second answer\n", "more\n", "later answer\n", "go on with"]);
+}
+
+#[tokio::test]
+async fn a_call_shows_its_output() {
+    let _runs = RUNS.read().await;
+    let text = piped(&Place::scripted(SCRIPT), &[], "files").await.with(0);
+    in_order(&text, &["* bash {\"command\":\"echo from-the-tool\"}\n", "from-the-tool\n", "second answer\n"]);
+}
+
+#[tokio::test]
+async fn commands_change_the_conversation() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    let lines = "/model\n/model s/none\n/model none\n/tools\n/tools read,write\n/tools nothing\n/tools none\n/nope\n/fork\nhello\n/fork\nmore\n/reset go on\n/compact the end\n/abort\n/help\n";
+    let text = piped(&place, &[], lines).await.with(0);
+    in_order(
+        &text,
+        &[
+            "model s/m]",
+            "there is no model s/none",
+            "\"none\" is no PROVIDER/MODEL",
+            "tools: read, bash, edit, write",
+            "tools: read, write",
+            "there is no tool \"nothing\"",
+            "no tools",
+            "there is no /nope",
+            "there is nothing to fork yet",
+            "first answer",
+            "goes on from here",
+            "second answer",
+            "a new context begins here",
+            "there is nothing to compact",
+            "nothing runs",
+            "/compact [FOCUS]",
+        ],
+    );
+}
+
+#[tokio::test]
+async fn usage_errors_are_said_as_elsewhere() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    let unknown = piped(&place, &["--model", "s/none"], "").await.with(64);
+    assert!(unknown.contains("there is no model s/none"), "{unknown}");
+    let nothing = piped(&place, &["--continue"], "").await.with(64);
+    assert!(nothing.contains("leave out --continue"), "{nothing}");
+}
+
+/// A chat at a terminal.
+struct Terminal {
+    child: Child,
+    keys: File,
+    shown: tokio::sync::mpsc::UnboundedReceiver<String>,
+    text: String,
+}
+
+impl Terminal {
+    fn open(place: &Place, arguments: &[&str]) -> Self {
+        let (shows, written) = terminal();
+        let mut command = place.command(&[&["chat"], arguments].concat());
+        let ends = || Stdio::from(written.try_clone().unwrap());
+        command.stdin(ends()).stdout(ends()).stderr(ends()).env("TERM", "xterm");
+        let child = command.spawn().unwrap();
+        // The test's own ends, or the terminal would never be closed.
+        drop((command, written));
+        let (sender, shown) = tokio::sync::mpsc::unbounded_channel();
+        let keys = File::from(shows);
+        let mut reads = keys.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // The end is an error when the last program closes a terminal.
+            while let Ok(count @ 1..) = reads.read(&mut bytes) {
+                if sender.send(String::from_utf8_lossy(&bytes[..count]).into_owned()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, keys, shown, text: String::new() }
+    }
+
+    /// Waits until a text is shown, and forgets what came up to it.
+    async fn until(&mut self, wanted: &str) {
+        loop {
+            if let Some((_, rest)) = self.text.split_once(wanted) {
+                self.text = rest.to_owned();
+                return;
+            }
+            match soon(wanted, self.shown.recv()).await {
+                Some(more) => self.text.push_str(&more),
+                None => panic!("it ended without {wanted:?}: {:?}", self.text),
+            }
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    async fn end(mut self) -> Option<i32> {
+        soon("the end of the chat", self.child.wait()).await.unwrap().code()
+    }
+}
+
+const ENTER: &str = "\r";
+const ESCAPE: &str = "\x1b";
+const CTRL_C: &str = "\x03";
+const CTRL_D: &str = "\x04";
+const UP: &str = "\x1b[A";
+
+#[tokio::test]
+async fn what_is_typed_while_it_works_steers() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    let mut chat = Terminal::open(&place, &[]);
+    chat.until("> ").await;
+    chat.press(&format!("please wait{ENTER}"));
+    chat.until("waits").await;
+    chat.press(&format!("go the other way{ENTER}"));
+    chat.until("[queued]").await;
+    place.write("workspace/go", "");
+    chat.until("went the other way").await;
+    chat.press(CTRL_D);
+    chat.until("go on with: picofleet chat --session ").await;
+    assert_eq!(chat.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn escape_and_ctrl_c_abort_what_runs_and_nothing_else() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    let mut chat = Terminal::open(&place, &[]);
+    chat.until("> ").await;
+    for key in [ESCAPE, CTRL_C] {
+        chat.press(&format!("slow{ENTER}"));
+        chat.until("begun").await;
+        chat.press(key);
+        chat.until("[aborting]").await;
+        chat.until("not answered, aborted").await;
+        chat.until("[aborted]").await;
+        chat.until("> ").await;
+    }
+    // Nothing runs now: Esc does nothing, Ctrl-C warns once.
+    chat.press(ESCAPE);
+    chat.press(CTRL_C);
+    chat.until("Ctrl-C again leaves").await;
+    chat.press(CTRL_C);
+    assert_eq!(chat.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn the_history_comes_back_in_the_next_chat() {
+    let _runs = RUNS.read().await;
+    let mut place = Place::scripted(SCRIPT);
+    let state = place.path("state");
+    place.set("XDG_STATE_HOME", state);
+    let mut chat = Terminal::open(&place, &[]);
+    chat.until("> ").await;
+    chat.press(&format!("hello{ENTER}"));
+    chat.until("first answer").await;
+    chat.press(&format!("/quit{ENTER}"));
+    assert_eq!(chat.end().await, Some(0));
+    let mut chat = Terminal::open(&place, &["--continue"]);
+    chat.until("> ").await;
+    chat.press(&format!("{UP}{UP} again{ENTER}"));
+    chat.until("second answer").await;
+    chat.press(CTRL_D);
+    assert_eq!(chat.end().await, Some(0));
+    assert!(place.read("state/picofleet/chat-history").contains("hello again"));
+}

@@ -1,0 +1,104 @@
+//! How much memory an export and an import of a large session need, by the high-water mark of the system.
+//!
+//!     cargo run --release -p picofleet-storage --example export_memory -- 1000000
+//!
+//! It makes a session with so many entries in a SQLite file, exports it into a file, and imports that into another SQLite file.
+
+use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
+use std::path::Path;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use picofleet_delta::Json;
+use picofleet_session::storage::{
+    Batch, Commit, ExportLine, Fence, ImportId, ImportTarget, Rejection, SessionCreate, StorageError, Store as _, Tenant, Write,
+};
+use picofleet_session::{CommitToken, ConversationRecord, EntryDraft, EntryId, Epoch, Millis, ROOT_CONVERSATION_ID, SessionId};
+use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const NOW: Millis = Millis(1_700_000_000_000);
+
+/// Entries of a commit.
+const AT_ONCE: i64 = 1_000;
+
+fn main() -> Result<()> {
+    let count: i64 = std::env::args().nth(1).map_or(Ok(1_000_000), |text| text.parse())?;
+    let folder = std::env::temp_dir().join(format!("picofleet-export-memory-{}", std::process::id()));
+    std::fs::create_dir(&folder)?;
+    let result = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(&folder, count));
+    std::fs::remove_dir_all(&folder)?;
+    result
+}
+
+async fn run(folder: &Path, count: i64) -> Result<()> {
+    let store = SqliteStore::open(folder.join("a.db"), SqliteOptions::default())?;
+    let id = fill(&store, count).await?;
+    store.close().await?;
+    say(&format!("{count} entries are made; {} MB", mebibytes()?))?;
+
+    begin()?;
+    let store = SqliteStore::open_read_only(folder.join("a.db"))?;
+    let mut lines = store.export(id).await?;
+    let mut file = BufWriter::new(std::fs::File::create(folder.join("export.jsonl"))?);
+    while let Some(line) = lines.try_next().await? {
+        file.write_all(&line.to_text()?)?;
+        file.write_all(b"\n")?;
+    }
+    file.flush()?;
+    let bytes = folder.join("export.jsonl").metadata()?.len() >> 20;
+    say(&format!("export: {bytes} MB of lines, peak resident memory {} MB", mebibytes()?))?;
+    store.close().await?;
+
+    begin()?;
+    let store = SqliteStore::open(folder.join("b.db"), SqliteOptions::default())?;
+    let reader = BufReader::new(std::fs::File::open(folder.join("export.jsonl"))?);
+    let lines = stream::iter(reader.split(b'\n').zip(1..)).map(|(line, number)| {
+        let line = line.map_err(|error| StorageError::failed("read", error))?;
+        ExportLine::from_exported(&line).map_err(|why| Rejection::Import { line: number, why }.into())
+    });
+    store.import(ImportTarget { id: ImportId::Keep, tenant: Tenant::default(), at: NOW }, lines.boxed()).await?;
+    say(&format!("import: peak resident memory {} MB", mebibytes()?))?;
+    store.close().await?;
+    Ok(())
+}
+
+async fn fill(store: &SqliteStore, count: i64) -> Result<SessionId> {
+    let id = store.create(SessionCreate::new(NOW)).await?.session.id;
+    let line = store.open(id, Fence { epoch: Epoch(0), at: NOW }).await?;
+    let mut head = line.opened();
+    let mut next = head.next_id;
+    while next < count {
+        let mut writes = Vec::new();
+        if head.seq.0 == line.opened().seq.0 {
+            writes.push(Write::Conversation(ConversationRecord { id: ROOT_CONVERSATION_ID, parent: None, owner: None }));
+        }
+        for _ in 0..AT_ONCE {
+            let data = Json::object([("text", Json::from("x".repeat(200))), ("n", Json::from(next))]);
+            let entry = EntryDraft::new("example.note").data(data).into_record(EntryId::new(next)?, ROOT_CONVERSATION_ID, None);
+            writes.push(Write::Entry(entry.into()));
+            next += 1;
+        }
+        let commit = Commit { token: CommitToken::random(), at: NOW, next_id: next, writes };
+        head = line.commit(Batch { expect: (head.seq, head.token), commits: vec![commit] }).await?;
+    }
+    line.release().await?;
+    Ok(id)
+}
+
+/// The high-water mark begins again.
+fn begin() -> Result<()> {
+    Ok(std::fs::write("/proc/self/clear_refs", "5")?)
+}
+
+/// The high-water mark of this process's resident memory.
+fn mebibytes() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("the system tells no high-water mark")?;
+    let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kibibytes >> 10)
+}
+
+fn say(text: &str) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
