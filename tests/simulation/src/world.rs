@@ -18,7 +18,7 @@ pub(crate) use tasks::{Job, JobInput};
 pub(crate) use tools::{TOOLS, registry};
 
 /// What may happen, faults and others. A run of many seeds in which one of them never happened shows less than it says.
-const HAPPENINGS: [&str; 40] = [
+const HAPPENINGS: [&str; 44] = [
     "request late",
     "request lost",
     "request doubled",
@@ -43,6 +43,9 @@ const HAPPENINGS: [&str; 40] = [
     "effect",
     "model request",
     "model error",
+    "overflow",
+    "summary",
+    "summary failed",
     "model request cancelled",
     "deferred",
     "deferred cancelled",
@@ -53,6 +56,7 @@ const HAPPENINGS: [&str; 40] = [
     "user aborts a task",
     "user withdraws",
     "user resets",
+    "user compacts",
     "user writes",
     "user starts a job",
     "user appends an entry in a closure",

@@ -299,16 +299,22 @@ fn pauses_polls_and_compactions_are_told() {
     let compacting = |ids: &[i64]| LiveState {
         compactions: Some(
             ids.iter()
-                .map(|id| CompactionStatus { task_id: task_id(*id), reason: "threshold".into(), blocking: true, attempt: 1, retry: None })
+                .map(|id| CompactionStatus {
+                    task_id: task_id(*id),
+                    reason: crate::compaction::CompactionReason::Threshold,
+                    blocking: true,
+                    attempt: 1,
+                    retry: None,
+                })
                 .collect(),
         ),
         ..LiveState::default()
     };
-    let reason = "threshold".to_owned();
+    let reason = crate::compaction::CompactionReason::Threshold;
     assert_eq!(
         told(&compacting(&[4]), &compacting(&[5])),
         [
-            AgentEvent::CompactionEnd { task_id: task_id(4), reason: reason.clone() },
+            AgentEvent::CompactionEnd { task_id: task_id(4), reason },
             AgentEvent::CompactionStart { task_id: task_id(5), reason, blocking: true },
         ]
     );

@@ -1,4 +1,4 @@
-//! Invariants of the built-in documents (`docs/invariants.md`, D1 to D6): run control, inbox and usage against the records.
+//! Invariants of the built-in documents (`docs/invariants.md`, D1 to D7): run control, inbox and usage against the records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -180,6 +180,12 @@ impl Model {
     }
 }
 
+/// Whether a compaction ended with a summary.
+fn summarized(task: &TaskRecord) -> bool {
+    let TaskState::Terminal { outcome: TaskOutcome::Completed { result } } = &task.state else { return false };
+    result.get("entryId").is_some() || result.get("submissionId").is_some()
+}
+
 /// What is shown of an answer or an output is its beginning, without a hole and nothing twice.
 fn check_shown(conversation: ConversationId, live: &LiveState, found: &mut Vec<String>) {
     /// More than the world's models and tools say.
@@ -196,10 +202,4 @@ fn check_shown(conversation: ConversationId, live: &LiveState, found: &mut Vec<S
             found.push(format!("conversation {conversation} shows the answer {text:?}, which is not the beginning of one"));
         }
     }
-}
-
-/// Whether a compaction ended with a summary.
-fn summarized(task: &TaskRecord) -> bool {
-    let TaskState::Terminal { outcome: TaskOutcome::Completed { result } } = &task.state else { return false };
-    result.get("entryId").is_some() || result.get("submissionId").is_some()
 }
