@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use picofleet_harness::inspection::TaskView;
 use picofleet_harness::kinds::reason;
-use picofleet_harness::ownership::{Lineage, Tree};
+use picofleet_harness::ownership::Tree;
 use picofleet_harness::task::LineTasks;
 use picofleet_session::storage::{
     ConversationQuery, PAGE_MAX, SessionReader, SessionRecord, SessionState, StorageError, TaskFilter, TaskQuery,
@@ -51,11 +51,9 @@ impl Live {
             all!(cursor => reader.scan_conversations(ConversationQuery::default(), PAGE_MAX, cursor));
         let live = TaskQuery { status: Some(TaskFilter::Live), ..TaskQuery::default() };
         let live: Vec<TaskRecord> = all!(cursor => reader.scan_tasks(live.clone(), PAGE_MAX, cursor));
-        let mut tree = Tree {
-            conversation_owners: conversations.iter().map(|record| (record.id, record.owner.map(|owner| owner.task_id))).collect(),
-            live: live.into_iter().map(|record| (record.id, record)).collect(),
-            ..Tree::default()
-        };
+        let mut tree = Tree::default();
+        conversations.iter().for_each(|record| tree.own(record.id, record.owner.map(|owner| owner.task_id)));
+        live.into_iter().for_each(|record| tree.put(record));
         lineage(reader, &mut tree).await?;
         let quarantined = session.state == SessionState::Quarantined;
         Ok(Self { conversations, tree, tasks, quarantined, now: Clock::system().now() })
@@ -136,18 +134,20 @@ impl Live {
 
 /// The places of the tasks above live ones.
 async fn lineage(reader: &dyn SessionReader, tree: &mut Tree) -> Result<(), StorageError> {
-    tree.lineage = tree.live.values().map(|record| (record.id, Lineage::of(record))).collect();
-    let mut open: Vec<Lineage> = tree.lineage.values().copied().collect();
-    while let Some(place) = open.pop() {
-        let above = place.owner.or_else(|| tree.conversation_owners.get(&place.conversation).copied().flatten());
-        let Some(above) = above.filter(|above| !tree.lineage.contains_key(above)) else { continue };
-        // One that is not there is for `doctor` to report.
-        if let Some(record) = reader.task(above).await? {
-            tree.lineage.insert(above, Lineage::of(&record));
-            open.push(Lineage::of(&record));
+    loop {
+        let (conversations, tasks) = tree.unknown();
+        if conversations.is_empty() && tasks.is_empty() {
+            return Ok(());
+        }
+        for id in conversations {
+            let owner = reader.conversation(id).await?.and_then(|record| record.owner);
+            tree.own(id, owner.map(|owner| owner.task_id));
+        }
+        for id in tasks {
+            // One that is not there is for `doctor` to report.
+            tree.found(id, reader.task(id).await?.as_ref());
         }
     }
-    Ok(())
 }
 
 /// What to do about a blocked task.

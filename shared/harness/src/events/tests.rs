@@ -326,7 +326,7 @@ fn x095_a_compaction_ends_before_its_run_and_starts_before_the_next_one() {
         run: Some(Run { task_id: task_id(task), inputs: vec![input(inputs)] }),
         compactions: Some(vec![CompactionStatus {
             task_id: task_id(compaction),
-            reason: "overflow".into(),
+            reason: crate::compaction::CompactionReason::Overflow,
             blocking: true,
             attempt: 1,
             retry: None,
