@@ -69,8 +69,7 @@ The engine is closed. Another one opens the file, and the conversation goes on:
 /// The transcript of the tool example, whose first rate is this, with what the tool remarks.
 fn converted(rate: u32, remark: &str) -> String {
     format!(
-        "\
-  user:   What are 1,000 euros in NOK?
+        "  user:   What are 1,000 euros in NOK?
   model:  I convert. [calls convert]
   convert: asking for the rate of NOK 1000 EUR are {} NOK at {rate}{remark}
   model:  [calls convert]
