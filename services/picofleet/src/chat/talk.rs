@@ -69,7 +69,7 @@ impl<'a> Talk<'a> {
     pub(super) async fn go_on(&mut self, input: &mut Input, interrupts: &mut Interrupts) -> anyhow::Result<()> {
         loop {
             // What comes from a pipe is said one by one; at a terminal it steers.
-            let listens = input.edits() || !(self.busy || !self.calls.is_empty());
+            let listens = input.edits() || (!self.busy && self.calls.is_empty());
             let stays = tokio::select! {
                 biased;
                 batch = self.events.next() => {

@@ -124,7 +124,7 @@ async fn check(directory: &Path, name: &str) {
         let own: Vec<&EntryRecord> = entries.iter().filter(|entry| entry.conversation_id == conversation.id).collect();
         let users: Vec<String> =
             own.iter().rev().filter(|entry| entry.kind == "pi.user").map(|entry| picofleet_harness_tests::text(entry)).collect();
-        let inputs = compacting::inputs(&users[0]).unwrap_or(if conversation.owner.is_some() { 1 } else { 2 });
+        let inputs = compacting::inputs(&users[0]).unwrap_or_else(|| if conversation.owner.is_some() { 1 } else { 2 });
         assert_eq!(users.len(), inputs, "{name}: inputs of conversation {}", conversation.id);
         let tasks = TaskQuery { conversation_id: Some(conversation.id), kind: Some("pi.compaction".into()), ..TaskQuery::default() };
         let tasks = reader.scan_tasks(tasks, 100, None).await.unwrap().items;
