@@ -114,7 +114,7 @@ async fn usage_errors_are_said_as_elsewhere() {
 struct Terminal {
     child: Child,
     keys: File,
-    shown: tokio::sync::mpsc::UnboundedReceiver<String>,
+    shown: tokio::sync::mpsc::Receiver<String>,
     text: String,
 }
 
@@ -127,14 +127,14 @@ impl Terminal {
         let child = command.spawn().unwrap();
         // The test's own ends, or the terminal would never be closed.
         drop((command, written));
-        let (sender, shown) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, shown) = tokio::sync::mpsc::channel(1_024);
         let keys = File::from(shows);
         let mut reads = keys.try_clone().unwrap();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             // The end is an error when the last program closes a terminal.
             while let Ok(count @ 1..) = reads.read(&mut bytes) {
-                if sender.send(String::from_utf8_lossy(&bytes[..count]).into_owned()).is_err() {
+                if sender.blocking_send(String::from_utf8_lossy(&bytes[..count]).into_owned()).is_err() {
                     break;
                 }
             }
