@@ -70,6 +70,9 @@ impl Work {
         let (opening, workspace) = (url.clone(), target.workspace.as_deref().unwrap_or(&config.tools.workspace));
         let store = tokio::task::spawn_blocking(move || opening.open()).await.context("open the store")??;
         let (services, fresh) = crate::services::services(registry, config, workspace).await?;
+        // Before a session is made for what can't be.
+        target.model.iter().try_for_each(|name| model(name, &services).map(drop))?;
+        target.tools.iter().try_for_each(|names| tools(names, &services).map(drop))?;
         Ok(Self { target, url, store, services, fresh })
     }
 

@@ -132,6 +132,14 @@ impl<'a> Talk<'a> {
         false
     }
 
+    fn stop(&mut self) {
+        if self.busy {
+            self.abort();
+        } else {
+            self.show.note("nothing runs");
+        }
+    }
+
     fn abort(&mut self) {
         self.show.note("aborting");
         let conversation = self.conversation.clone();
@@ -146,9 +154,7 @@ impl<'a> Talk<'a> {
         let line = match typed {
             Typed::Line(line) => line,
             Typed::Escape => {
-                if self.busy {
-                    self.abort();
-                }
+                self.stop();
                 return Ok(true);
             }
             Typed::Interrupt => return Ok(self.stop_or_leave()),
@@ -200,8 +206,7 @@ impl<'a> Talk<'a> {
                 self.conversation.set_active_tools(tools(&names, &self.work.services)?).await?;
                 self.tools().await?;
             }
-            Command::Abort if self.busy => self.abort(),
-            Command::Abort => self.show.note("nothing runs"),
+            Command::Abort => self.stop(),
             Command::Help => self.show.text(HELP),
             Command::Unknown(command) => self.show.note(&format!("there is no /{command}; /help shows what there is")),
         }

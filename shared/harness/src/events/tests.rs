@@ -234,7 +234,7 @@ fn a_tool_starts_with_the_arguments_of_its_intent_and_ends_with_its_entry() {
 
     let faulted = next(&before, &with_tools(vec![slot("c1", SlotStatus::Done)]));
     let end = AgentEvent::ToolExecutionEnd { tool_call_id: "c1".into(), tool_name: "bash".into(), entry: None };
-    assert_eq!(tell(&before, &faulted), [end.clone()]);
+    assert_eq!(tell(&before, &faulted), std::slice::from_ref(&end));
     assert_eq!(tell(&before, &next(&before, &LiveState::default())), [end], "its run ended");
 }
 

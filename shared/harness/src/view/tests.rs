@@ -68,7 +68,7 @@ impl Model {
             }
             Step::Head(keep) => {
                 let plain: Vec<EntryRecord> = self.entries.iter().filter(|entry| entry.head.is_none()).cloned().collect();
-                let target = plain.len().checked_sub(*keep).and_then(|at| plain.get(at)).or(plain.first()).map(|entry| entry.id);
+                let target = plain.len().checked_sub(*keep).and_then(|at| plain.get(at)).or_else(|| plain.first()).map(|entry| entry.id);
                 let target = if *keep == 0 { None } else { target };
                 let next = EntryId::new(self.next + 1).unwrap();
                 let marker = self.entry(Some(target.unwrap_or(next)));
