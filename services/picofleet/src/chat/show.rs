@@ -21,8 +21,8 @@ pub(super) struct Show {
     /// The line that is not whole yet, and how it looks.
     open: String,
     style: Style,
-    /// Parts of the message that comes in were shown.
-    shown: bool,
+    /// What was shown of the message that comes in: the bytes of each block. `None` where none comes in.
+    coming: Option<Vec<usize>>,
     /// The newest entry that was shown.
     newest: Option<EntryId>,
     /// What was typed here and is not to be repeated when it is placed.
@@ -43,7 +43,7 @@ impl Show {
             ready: String::new(),
             open: String::new(),
             style: Style::Plain,
-            shown: false,
+            coming: None,
             newest: None,
             own: Vec::new(),
         }
@@ -75,7 +75,7 @@ impl Show {
     pub(super) fn snapshot(&mut self, snapshot: &EventSnapshot) -> anyhow::Result<()> {
         let entries = snapshot.entries().map_err(anyhow::Error::msg)?;
         self.close();
-        self.shown = false;
+        self.coming = None;
         let first = entries.len().saturating_sub(LAST_ENTRIES);
         let new = entries.iter().enumerate().filter(|(place, entry)| match self.newest {
             Some(newest) => entry.id > newest,
@@ -122,42 +122,70 @@ impl Show {
     }
 
     fn begun(&mut self, message: &Json) {
-        // A message without parts comes whole with its entry.
-        let Ok(Message::Assistant(message)) = message.to::<Message>() else { return };
-        if message.content.is_empty() {
-            return;
+        // Every other message comes whole with its entry.
+        if let Ok(Message::Assistant(message)) = message.to::<Message>() {
+            self.coming = Some(Vec::new());
+            self.rest(&message);
         }
-        self.shown = true;
-        self.blocks(&message);
     }
 
     fn changed(&mut self, change: &MessageChange) {
-        self.shown = true;
         match change {
-            MessageChange::TextStart { block, .. } | MessageChange::ThinkingStart { block, .. } => {
-                self.close();
-                for (key, style) in [("text", Style::Plain), ("thinking", Style::Dim)] {
-                    if let Some(text) = block.get(key).and_then(Json::as_str) {
-                        self.more(style, &text);
-                    }
-                }
-            }
-            MessageChange::TextDelta { delta, .. } => self.more(Style::Plain, delta),
-            MessageChange::ThinkingDelta { delta, .. } => self.more(Style::Dim, delta),
-            // Calls are shown when the message is whole; other changes are in the entry.
+            MessageChange::TextStart { content_index, block } => self.part(*content_index, Style::Plain, block.get("text")),
+            MessageChange::ThinkingStart { content_index, block } => self.part(*content_index, Style::Dim, block.get("thinking")),
+            MessageChange::TextDelta { content_index, delta } => self.delta(*content_index, Style::Plain, delta),
+            MessageChange::ThinkingDelta { content_index, delta } => self.delta(*content_index, Style::Dim, delta),
+            // Calls are shown when the message is whole; what else changes is in its entry.
             _ => {}
         }
     }
 
+    fn part(&mut self, index: usize, style: Style, text: Option<&Json>) {
+        self.close();
+        self.delta(index, style, &text.and_then(Json::as_str).unwrap_or_default());
+    }
+
+    /// More of a block of the message that comes in.
+    fn delta(&mut self, index: usize, style: Style, text: &str) {
+        let coming = self.coming.get_or_insert_default();
+        if coming.len() <= index {
+            coming.resize(index + 1, 0);
+        }
+        coming[index] += text.len();
+        self.more(style, text);
+    }
+
     fn ended(&mut self, entry: &EntryRecord) {
-        if !std::mem::take(&mut self.shown) {
+        if self.coming.is_none() {
             return self.whole(entry);
         }
         self.newest = self.newest.max(Some(entry.id));
-        self.close();
         for message in entry.model.iter().flatten() {
             if let Message::Assistant(message) = message {
+                // The end of a message is told by its entry alone.
+                self.rest(message);
+                self.close();
                 self.calls(message);
+            }
+        }
+        self.coming = None;
+    }
+
+    /// What was not shown yet of the blocks of a message that comes in.
+    fn rest(&mut self, message: &AssistantMessage) {
+        for (index, block) in message.content.iter().enumerate() {
+            let (text, style) = match block {
+                AssistantBlock::Text(text) => (&text.text, Style::Plain),
+                AssistantBlock::Thinking(thinking) => (&thinking.thinking, Style::Dim),
+                AssistantBlock::ToolCall(_) => continue,
+            };
+            let shown = self.coming.iter().flatten().nth(index).copied().unwrap_or_default();
+            if shown == 0 {
+                // Each block on a line of its own.
+                self.close();
+            }
+            if let Some(new) = text.get(shown..) {
+                self.delta(index, style, new);
             }
         }
     }
@@ -169,7 +197,9 @@ impl Show {
             match message {
                 Message::User(user) => self.said(&user_text(&user.content)),
                 Message::Assistant(message) => {
-                    self.blocks(message);
+                    self.coming = None;
+                    self.rest(message);
+                    self.coming = None;
                     self.close();
                     self.calls(message);
                 }
@@ -195,17 +225,6 @@ impl Show {
         self.close();
         self.more(Style::Bold, text);
         self.close();
-    }
-
-    fn blocks(&mut self, message: &AssistantMessage) {
-        for block in &message.content {
-            self.close();
-            match block {
-                AssistantBlock::Text(text) => self.more(Style::Plain, &text.text),
-                AssistantBlock::Thinking(thinking) => self.more(Style::Dim, &thinking.thinking),
-                AssistantBlock::ToolCall(_) => {}
-            }
-        }
     }
 
     fn calls(&mut self, message: &AssistantMessage) {

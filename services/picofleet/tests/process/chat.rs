@@ -208,6 +208,7 @@ async fn escape_and_ctrl_c_abort_what_runs_and_nothing_else() {
     chat.until("> ").await;
     chat.press(CTRL_C);
     chat.until("Ctrl-C again leaves").await;
+    chat.until("> ").await;
     chat.press(CTRL_C);
     assert_eq!(chat.end().await, Some(0));
 }
