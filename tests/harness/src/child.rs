@@ -9,7 +9,7 @@ use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-use crate::{Kit, Wire};
+use crate::{Backing, Kit, Wire};
 
 /// The directory of the store; only a child has it.
 const DIRECTORY: &str = "PICOFLEET_TEST_DIRECTORY";
@@ -84,6 +84,6 @@ impl Kit {
             Some(session) => session.id,
             None => store.create(SessionCreate::new(picofleet_session::Millis(0))).await.unwrap().session.id,
         };
-        Self::over(Arc::new(store), keep, session, Wire::Encoded)
+        Self::over((Backing::Sqlite, Arc::new(store), keep), session, Wire::Encoded)
     }
 }

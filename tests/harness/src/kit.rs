@@ -21,6 +21,7 @@ use picofleet_session::{
     Clock, ConversationId, EntryDraft, Millis, ROOT_CONVERSATION_ID, Session, SessionId, SessionOptions, SubmissionId, SubmissionRecord,
     TaskId, TaskRecord,
 };
+use picofleet_storage::jsonl::{JsonlOptions, JsonlStore};
 use picofleet_storage::memory::MemoryStore;
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use picofleet_worker::Worker;
@@ -44,6 +45,8 @@ pub enum Backing {
     Memory,
     /// In a file of a temporary directory; a reopen opens the file again.
     Sqlite,
+    /// In the files of a temporary directory, in the same way.
+    Jsonl,
 }
 
 /// How messages travel.
@@ -88,6 +91,7 @@ pub struct Kit {
     /// What [`Kit::replace`] registered, by name.
     defined: Mutex<HashMap<&'static str, Registration>>,
     store: Arc<dyn Store>,
+    backing: Backing,
     directory: Option<TempDir>,
     session: SessionId,
     engine: Option<Engine>,
@@ -120,13 +124,13 @@ impl Kit {
 
     /// A session and nothing that runs yet: [`Kit::start`].
     pub async fn bare(backing: Backing, wire: Wire) -> Self {
-        let directory = (backing == Backing::Sqlite).then(|| tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap());
-        let store = store(directory.as_ref());
+        let directory = (backing != Backing::Memory).then(|| tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap());
+        let store = store(backing, directory.as_ref());
         let session = store.create(SessionCreate::new(START)).await.unwrap().session.id;
-        Self::over(store, directory, session, wire)
+        Self::over((backing, store, directory), session, wire)
     }
 
-    pub(crate) fn over(store: Arc<dyn Store>, directory: Option<TempDir>, session: SessionId, wire: Wire) -> Self {
+    pub(crate) fn over((backing, store, directory): (Backing, Arc<dyn Store>, Option<TempDir>), session: SessionId, wire: Wire) -> Self {
         let clock = Clock::manual(START);
         let (stage, gate, registry) = (Stage::new(clock.clone()), Gate::new(), Registry::new());
         crate::tools::register(&registry, &gate);
@@ -151,6 +155,7 @@ impl Kit {
             wire,
             reports,
             defined,
+            backing,
             store,
             directory,
             session,
@@ -279,7 +284,7 @@ impl Kit {
         self.stop().await;
         if self.directory.is_some() {
             self.store.close().await.unwrap();
-            self.store = store(self.directory.as_ref());
+            self.store = store(self.backing, self.directory.as_ref());
         }
         self.start();
     }
@@ -484,9 +489,11 @@ impl Kit {
     }
 }
 
-fn store(directory: Option<&TempDir>) -> Arc<dyn Store> {
-    match directory {
-        None => Arc::new(MemoryStore::new()),
-        Some(directory) => Arc::new(SqliteStore::open(directory.path().join("store.db"), SqliteOptions::default()).unwrap()),
+fn store(backing: Backing, directory: Option<&TempDir>) -> Arc<dyn Store> {
+    let path = |name: &str| directory.expect("what is kept has a place").path().join(name);
+    match backing {
+        Backing::Memory => Arc::new(MemoryStore::new()),
+        Backing::Sqlite => Arc::new(SqliteStore::open(path("store.db"), SqliteOptions::default()).unwrap()),
+        Backing::Jsonl => Arc::new(JsonlStore::open(path("store"), JsonlOptions::default()).unwrap()),
     }
 }

@@ -107,7 +107,7 @@ mod tests {
             answer,
         };
         let record: TaskRecord = Json::parse(
-            br#"{"id":3,"conversationId":1,"kind":"k","version":1,"input":null,"state":{"status":"running","checkpoint":{"phase":"long-and-large"}}}"#,
+            br#"{"id":3,"conversationId":1,"kind":"k","version":1,"background":false,"abortRequested":false,"input":null,"state":{"status":"running","checkpoint":{"phase":"long-and-large"}}}"#,
         )
         .unwrap()
         .to()

@@ -236,7 +236,7 @@ scenario!(x097_an_admitted_commit_settles_and_a_queued_one_is_refused, async |ki
     assert!(results(&kit).await.is_empty());
 });
 
-scenario!(x098_a_failure_of_storage_ends_the_session_and_the_next_opening_recovers, async |kit| {
+scenario!(one_thread x098_a_failure_of_storage_ends_the_session_and_the_next_opening_recovers, async |kit| {
     let root = kit.root().await;
     let a = kit.asking("a", Reply::text("partial")).await;
     kit.until("a partial", async || root.live().await.unwrap().generation.is_some_and(|generation| generation.message.is_some())).await;
