@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use picofleet_harness::effects::{Code, Invocation, Pulse, Services, Slot, Slots, run};
-use picofleet_harness::kinds::GENERATION;
+use picofleet_harness::kinds::{COMPACTION, GENERATION};
 use picofleet_harness::transport::{CallError, Transport};
 use picofleet_harness::wire::{Answer, Hint, Invoked, Request, Signal, WorkerId};
 use picofleet_session::{InvocationId, SessionId};
@@ -66,7 +66,7 @@ struct Running {
 impl Running {
     /// Whether it may run on for long without an answered beat: a model request, or what an effect that is over has come to.
     fn may_run_on(&self) -> bool {
-        self.kind == GENERATION || self.settles.load(Ordering::Acquire)
+        matches!(self.kind.as_str(), GENERATION | COMPACTION) || self.settles.load(Ordering::Acquire)
     }
 }
 

@@ -4,6 +4,8 @@ use picofleet_models::estimate::{calculate_context_tokens, estimate_message_toke
 use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, SystemMessage};
 use picofleet_session::{ContextView, EntryId, EntryRecord, order_messages};
 
+use crate::kinds::COMPACTED;
+
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +33,15 @@ impl Cut {
         let index = (reached..view.contributions.len()).find(candidate).or_else(|| (begin..reached).rev().find(candidate))?;
         let contributes = view.contributions[begin..index].iter().any(|messages| !messages.is_empty());
         contributes.then_some(Self { index })
+    }
+
+    /// Whether a summary of this can make room by itself: what came since the last summary is more than that one. A summary that shrinks
+    /// little, beside a prompt that fills the window, would else be made anew before every request.
+    #[must_use]
+    pub fn gains(self, view: &ContextView) -> bool {
+        let summary = view.head.as_ref().filter(|head| head.kind == COMPACTED.kind);
+        let since = view.contributions[begin(view)..self.index].iter().map(|messages| tokens(messages)).fold(0, u64::saturating_add);
+        summary.is_none() || since > view.contributions.first().map_or(0, |messages| tokens(messages))
     }
 
     /// The cut in front of an entry; `None` where the view does not have it.

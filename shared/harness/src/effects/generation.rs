@@ -40,7 +40,7 @@ pub(super) async fn run(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fau
         Checkpoint::Poll { pinned, handle, .. } => {
             let Some((model, provider)) = run.invocation.services().models.find(&pinned.model) else { return no_model(run).await };
             run.invocation.effect().await?;
-            let message = last_message(provider.fetch_deferred(&model, &handle, run.invocation.cancel().clone())).await?;
+            let message = finished(run, last_message(provider.fetch_deferred(&model, &handle, run.invocation.cancel().clone())).await?)?;
             let view = run.invocation.context(record.conversation_id, Some(pinned.cutoff)).await?;
             respond(run, record, message, &view).await
         }

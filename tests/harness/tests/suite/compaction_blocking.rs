@@ -97,6 +97,10 @@ scenario!(s169_one_compaction_a_generation_even_where_it_does_not_help, async |k
     let go = kit.say(&words("u4")).await;
     assert_eq!(kit.settled(&go).await.status(), SubmissionStatus::Done);
     assert_eq!((kit.tasks("pi.compaction").await.len(), answers(&kit)), (1, before + 1));
+    // The summary is longer than what came since: another one would make no room, before whichever request.
+    kit.turn(&words("u5"), Reply::text(&words("a5"))).await;
+    kit.turn(&words("u6"), Reply::text(&words("a6"))).await;
+    assert_eq!((kit.tasks("pi.compaction").await.len(), answers(&kit)), (1, before + 3));
 });
 
 scenario!(s170_the_request_is_sent_whatever_becomes_of_the_compaction, async |kit| {

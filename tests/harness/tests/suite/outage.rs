@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use picofleet_harness::effects::BEAT;
-use picofleet_harness::kinds::{GENERATION, TOOL};
+use picofleet_harness::kinds::{COMPACTION, GENERATION, TOOL};
 use picofleet_harness::tools::ToolResult;
 use picofleet_harness::wire::Request;
 use picofleet_harness_tests::{Backing, Closure, Kit, Reply, Wire, last_code, scenario};
 use picofleet_session::{SubmissionStatus, TaskStatus};
 use tokio::time::Instant;
 
+use super::compaction_kit::{history, keep, result, summarizing};
 use super::tools::{add, message, results};
 
 /// What `protocol.md` 4 says.
@@ -89,6 +90,26 @@ async fn an_outage_of_two_leases_repeats_no_request_plain() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_two_leases_repeats_no_request_encoded() {
     answered_during_an_outage(Wire::Encoded).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_two_leases_repeats_no_request_for_a_summary() {
+    for wire in [Wire::Plain, Wire::Encoded] {
+        let mut kit = Kit::new(Backing::Memory, wire).await;
+        history(&kit, 3).await;
+        keep(&kit, 150).await;
+        let asked = kit.stage.asked().len();
+        let task = summarizing(&kit, Reply::text("SUMMARY")).await;
+        kit.faults.cut();
+        tokio::time::sleep(OUTAGE / 2).await;
+        kit.stage.release();
+        tokio::time::sleep(OUTAGE / 2).await;
+        kit.faults.mend();
+        assert!(result(&kit, task).await.submission_id.is_some());
+        assert_eq!(kit.stage.asked().len(), asked + 1);
+        assert!(kit.tasks(COMPACTION).await.iter().all(|task| task.restarts == 0));
+        kit.stop().await;
+    }
 }
 
 /// An outage that is over before a tool would have to stop: what the tool made in it is kept.

@@ -132,6 +132,22 @@ fn the_head_marker_is_summarized_and_is_no_candidate() {
 }
 
 #[test]
+fn a_summary_again_gains_only_what_came_since_the_last_one() {
+    let behind = |summary: usize, since: usize| {
+        let mut of = view(vec![vec![user(since)], vec![user(100)], vec![answer(100, &[], 0)]], Some(0));
+        of.contributions[0] = vec![user(summary)];
+        let kind = COMPACTED.kind;
+        of.head.as_mut().unwrap().kind = kind.to_owned();
+        Cut::select(&of, 150).unwrap().gains(&of)
+    };
+    assert!(behind(100, 101));
+    assert!(!behind(100, 100) && !behind(1_000, 300));
+    // Another head is nobody's summary.
+    let of = view(vec![vec![user(10)], vec![user(100)], vec![answer(100, &[], 0)]], Some(0));
+    assert!(Cut::select(&of, 150).unwrap().gains(&of));
+}
+
+#[test]
 fn edits_count_as_they_are() {
     let mut records = view(vec![vec![user(100)], vec![user(3_000)], vec![answer(100, &[], 0)], vec![user(100)]], None).entries;
     let action = EditAction::Replace { messages: vec![user(10)] };

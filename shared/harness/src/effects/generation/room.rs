@@ -15,7 +15,7 @@ use crate::wire::Read;
 /// How much room there is for a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Room {
-    /// Enough, or there is nothing to compact.
+    /// Enough, or a summary would make none.
     Enough,
     /// So little that a compaction is to run beside the request.
     Short,
@@ -38,7 +38,8 @@ pub(super) fn look(config: &ConversationConfig, model: &Model, view: &ContextVie
     } else {
         return Room::Enough;
     };
-    if Cut::select(view, policy.keep_recent_tokens).is_some() { room } else { Room::Enough }
+    let gains = Cut::select(view, policy.keep_recent_tokens).is_some_and(|cut| cut.gains(view));
+    if gains { room } else { Room::Enough }
 }
 
 /// What the line has to know about a request that did not fit.
