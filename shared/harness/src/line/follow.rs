@@ -121,10 +121,7 @@ impl Follows {
                 })
             });
         }
-        self.recent.push_back(Point(publication.head.seq, publication.head.token));
-        if self.recent.len() > RECENT_MAX {
-            self.recent.pop_front();
-        }
+        self.know(Point(publication.head.seq, publication.head.token));
         self.next_id = publication.head.next_id;
     }
 
@@ -146,6 +143,23 @@ impl Follows {
         if self.touched.len() > TOUCHED_MAX {
             self.before = None;
             self.touched.clear();
+        }
+    }
+
+    /// A conversation is followed from a mount on. Commits that nothing was published of are known by its head only, and a reader is
+    /// complete to them as well: it would go back behind the mount else.
+    fn begin(&mut self, conversation: ConversationId, mount: Mount) {
+        let at = mount.at();
+        if self.recent.back().is_none_or(|newest| newest.0 < at.0) {
+            self.know(at);
+        }
+        self.followed.insert(conversation, Followed::new(mount));
+    }
+
+    fn know(&mut self, commit: Point) {
+        self.recent.push_back(commit);
+        if self.recent.len() > RECENT_MAX {
+            self.recent.pop_front();
         }
     }
 
@@ -251,7 +265,7 @@ impl SessionLine {
                     Ok(mount) => mount,
                     Err(answer) => return Ok(Err(answer)),
                 };
-                self.state().follows.followed.insert(conversation, Followed::new(mount));
+                self.state().follows.begin(conversation, mount);
                 Ok::<_, LineError>(seen().map(|_| ()))
             })
             .await
