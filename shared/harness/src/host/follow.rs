@@ -101,19 +101,22 @@ impl Hub {
     /// Waits until the mount has what is committed now.
     async fn catch_up(&self, caller: &Caller, conversation: ConversationId) -> Result<(), HostError> {
         let call = FollowCall::Next { after: Some(self.mount().at()), timeout_ms: 0 };
-        let wanted = match caller.follow(conversation, self.reader, call).await? {
-            Following::Frames { frames, .. } => frames.last().map(|frame| frame.at),
-            Following::Snapshot(mount) => Some(mount.at()).filter(|_| !mount.same_state(&self.mount())),
+        let (Point(wanted, _), shown) = match caller.follow(conversation, self.reader, call).await? {
+            Following::Frames { frames, .. } => match frames.last() {
+                Some(frame) => (frame.at, None),
+                None => return Ok(()),
+            },
+            // The commit that it is complete to need not be one of the conversation, so that the feeder may not hear of it for long.
+            Following::Snapshot(mount) => (mount.at(), Some(mount)),
             Following::Closed => return Err(closing()),
         };
-        let Some(Point(wanted, _)) = wanted else { return Ok(()) };
         loop {
             let moved = self.moved.notified();
             tokio::pin!(moved);
             moved.as_mut().enable();
             {
                 let state = self.lock();
-                if state.mount.at().0 >= wanted {
+                if state.mount.at().0 >= wanted || shown.as_ref().is_some_and(|shown| shown.same_state(&state.mount)) {
                     return Ok(());
                 }
                 if let Some(end) = &state.end {
@@ -187,9 +190,8 @@ impl Hub {
             }
             Following::Frames { frames, complete_to } => match frames.iter().try_for_each(|frame| state.follow(frame)) {
                 Ok(()) => {
-                    if frames.is_empty() {
-                        state.mount.complete_to(complete_to);
-                    }
+                    // Also behind frames: who waits for that commit hears of it now, and not with the next frame.
+                    state.mount.complete_to(complete_to);
                     Some(complete_to)
                 }
                 Err(error) => {
