@@ -64,8 +64,22 @@ impl Hubs {
     fn live(&self, conversation: ConversationId) -> Option<Arc<Hub>> {
         let mut hubs = self.lock();
         hubs.retain(|_, hub| hub.strong_count() > 0);
-        hubs.get(&conversation).and_then(Weak::upgrade).filter(|hub| hub.lock().end.is_none())
+        found(&hubs, conversation)
     }
+
+    /// Enters a hub where there is none; the one that is found from now on.
+    fn enter(&self, conversation: ConversationId, hub: Arc<Hub>) -> Arc<Hub> {
+        let mut hubs = self.lock();
+        if let Some(hub) = found(&hubs, conversation) {
+            return hub;
+        }
+        hubs.insert(conversation, Arc::downgrade(&hub));
+        hub
+    }
+}
+
+fn found(hubs: &HashMap<ConversationId, Weak<Hub>>, conversation: ConversationId) -> Option<Arc<Hub>> {
+    hubs.get(&conversation).and_then(Weak::upgrade).filter(|hub| hub.lock().end.is_none())
 }
 
 impl Hub {
@@ -87,10 +101,15 @@ impl Hub {
         let state = State { mount, views: Vec::new(), events: Vec::new(), end: None };
         let (state, moved) = (Mutex::new(state), Notify::new());
         let hub = Arc::new(Self { reader, state, moved, _stop: stop.clone().drop_guard() });
-        let feeder = Feeder { caller: Arc::clone(caller), conversation, reader, hub: Arc::downgrade(&hub), stop };
+        let mine = Arc::downgrade(&hub);
+        let hub = caller.hubs().enter(conversation, hub);
+        // Of two that begin at once the earlier one is everybody's. The feeder of the other one finds that nobody observes, and only says
+        // so to the line.
+        let feeder = Feeder { caller: Arc::clone(caller), conversation, reader, hub: mine, stop };
         tokio::spawn(feeder.run(at));
-        // Of two that begin at once the later one is found from now on; both work.
-        caller.hubs().lock().insert(conversation, Arc::downgrade(&hub));
+        if hub.reader != reader {
+            hub.catch_up(caller, conversation).await?;
+        }
         Ok(hub)
     }
 
