@@ -269,6 +269,15 @@ struct Feeder {
     stop: CancellationToken,
 }
 
+/// However the feeder stops, nobody waits for it for ever. One that has told the end already, or whom nobody needs, changes nothing.
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        if let Some(hub) = self.hub.upgrade() {
+            hub.finish(WatchEnd::SessionFailed);
+        }
+    }
+}
+
 impl Feeder {
     async fn run(self, at: Point) {
         let (mut after, mut away) = (Some(at), 0);
