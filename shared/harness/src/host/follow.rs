@@ -204,7 +204,12 @@ impl Hub {
         let after = match following {
             Following::Closed => return Err(WatchEnd::SessionClosed),
             Following::Snapshot(mount) => {
-                state.replace(*mount);
+                // After a takeover the line may not know what came before; where nothing was missed, nobody is told anything.
+                if mount.same_state(&state.mount) {
+                    state.mount.complete_to(mount.at());
+                } else {
+                    state.replace(*mount);
+                }
                 Some(state.mount.at())
             }
             Following::Frames { frames, complete_to } => match frames.iter().try_for_each(|frame| state.follow(frame)) {
