@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures::FutureExt as _;
-use picofleet_session::{ConversationId, Op, WatchEnd, WatchFeed};
+use picofleet_session::{ConversationId, Op, Seq, WatchEnd, WatchFeed};
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -38,6 +38,8 @@ pub(super) struct Hub {
 
 struct State {
     mount: Mount,
+    /// The commit that changed what the mount shows last.
+    changed: Seq,
     views: Vec<WatchFeed>,
     events: Vec<Arc<Channel>>,
     end: Option<WatchEnd>,
@@ -98,7 +100,7 @@ impl Hub {
         };
         let stop = CancellationToken::new();
         let at = mount.at();
-        let state = State { mount, views: Vec::new(), events: Vec::new(), end: None };
+        let state = State { changed: at.0, mount, views: Vec::new(), events: Vec::new(), end: None };
         let (state, moved) = (Mutex::new(state), Notify::new());
         let hub = Arc::new(Self { reader, state, moved, _stop: stop.clone().drop_guard() });
         let mine = Arc::downgrade(&hub);
@@ -156,7 +158,8 @@ impl Hub {
         self.lock().end.clone()
     }
 
-    /// Waits for a revision behind a commit, or for the end.
+    /// Waits for a revision that shows something else than the one that was complete to a commit, or for the end. Commits that change
+    /// nothing of the view make no revision.
     pub(super) async fn behind(&self, at: Point) -> Option<Mount> {
         loop {
             let moved = self.moved.notified();
@@ -167,7 +170,8 @@ impl Hub {
                 if state.end.is_some() {
                     return None;
                 }
-                if state.mount.at().0 > at.0 {
+                // Behind `at` there is only what another owner's storage has: the mount was replaced by an older one.
+                if state.changed > at.0 || state.mount.at().0 < at.0 {
                     return Some(state.mount.clone());
                 }
             }
@@ -243,6 +247,9 @@ impl State {
     fn follow(&mut self, frame: &Frame) -> Result<(), crate::frame::FrameError> {
         let before = self.mount.clone();
         let batch = self.mount.advance(frame)?;
+        if !batch.ops.is_empty() {
+            self.changed = frame.at.0;
+        }
         if !batch.ops.is_empty() && !self.views.is_empty() {
             let (view, ops): (_, Arc<[Op]>) = (self.mount.view(), batch.ops.into());
             self.views.iter().for_each(|feed| feed.push(view.clone(), Arc::clone(&ops), frame.at.0));
@@ -259,6 +266,7 @@ impl State {
     /// What was between is not known: everybody gets the whole.
     fn replace(&mut self, mount: Mount) {
         self.mount = mount;
+        self.changed = self.mount.at().0;
         let (view, seq) = (self.mount.view(), self.mount.at().0);
         self.views.iter().for_each(|feed| feed.push(view.clone(), Arc::from([Op::Replace(view.clone())]), seq));
         self.events.iter().for_each(|channel| channel.replace(&self.mount));
