@@ -156,6 +156,8 @@ fn a_frame_that_stands_on_a_missing_one_does_not_fit() {
     let before = mount.clone();
     assert!(mount.advance(&frame(point(6), Some(point(5)))).is_err(), "the frame of commit 5 is missing");
     assert!(mount.advance(&frame(point(3), None)).is_err(), "it has that one already");
+    assert!(mount.advance(&frame(point(4), Some(point(3)))).is_err(), "it stands on another commit of that number");
+    assert!(mount.clone().advance(&frame(point(4), Some(mount.at()))).is_ok());
     assert_eq!(mount, before, "it stays as it was");
     let mut unread = frame(point(4), None);
     unread.documents.push((LIVE.kind.to_owned(), DocumentFrame::Stored));
