@@ -1,6 +1,7 @@
 //! Readers of a conversation, as the line answers them.
 
-use picofleet_harness::wire::{Answer, Follow, FollowCall, Following, Point, Request, WatchId};
+use picofleet_harness::line::LineError;
+use picofleet_harness::wire::{Answer, Follow, FollowCall, Following, HostFailure, Point, Request, WatchId};
 use picofleet_session::{ConversationId, EntryDraft, ROOT_CONVERSATION_ID};
 
 use crate::support::*;
@@ -40,6 +41,16 @@ async fn a_reader_begins_behind_a_commit_of_nothing() {
         let next = ask(&bench, reader, ROOT_CONVERSATION_ID, Some(mount.at())).await;
         let Answer::Following(Following::Frames { frames, .. }) = next else { panic!("{next:?}") };
         assert_eq!(frames.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_watch_that_is_refused_says_why() {
+    both(async |store| {
+        let bench = Bench::running(store, &[]).await;
+        let missing = bench.line.watch(ConversationId::new(999).unwrap()).await.map(drop);
+        assert!(matches!(missing, Err(LineError::Unwatched(HostFailure::NotFound { id: 999, .. }))), "{missing:?}");
     })
     .await;
 }
