@@ -27,9 +27,9 @@ pub struct ConversationWatch {
 /// What a watch gives next.
 #[derive(Clone, Debug)]
 pub enum Followed {
-    /// A commit; the watch's documents have followed it.
+    /// A commit; the watch's mount has followed it.
     Frame(Box<Frame>),
-    /// The reader was too slow, or a frame did not fit: the documents are those of a newer snapshot now.
+    /// The reader was too slow, or a frame did not fit: the mount is that of a newer snapshot now.
     Gap,
     /// The session ended.
     End,
@@ -71,9 +71,9 @@ impl SessionLine {
 }
 
 impl ConversationWatch {
-    /// The conversation's documents and entries, as of the frames that were taken.
+    /// The conversation as it is behind the frames that were taken.
     #[must_use]
-    pub const fn documents(&self) -> &Mount {
+    pub const fn mount(&self) -> &Mount {
         &self.mount
     }
 
