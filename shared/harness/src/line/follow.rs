@@ -2,6 +2,7 @@
 //! that follows; it waits while the mount is read for the first one of a conversation.
 
 mod rings;
+mod size;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

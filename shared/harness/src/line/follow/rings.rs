@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use imbl::OrdMap;
 use picofleet_session::storage::Head;
-use picofleet_session::{ConversationId, DocumentScope, Json, Publication, Seq, TaskId, TaskRecord};
+use picofleet_session::{ConversationId, DocumentScope, Publication, Seq, TaskId, TaskRecord};
 use tokio::time::Instant;
 
+use super::size::frame_size;
 use crate::frame::{Before, Frame, FrameError, frame};
 use crate::view::Mount;
 use crate::wire::{Following, Point, Refusal, WatchId};
 
-/// How many frames a followed conversation keeps for readers that are behind, and how many bytes of them, as they are written. A reader
-/// that is further behind takes a snapshot.
+/// How many frames a followed conversation keeps for readers that are behind, and how many bytes of them, about. A reader that is further
+/// behind takes a snapshot.
 const FRAMES_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
 /// How many readers one session has at once.
@@ -64,11 +65,8 @@ impl Ring {
     }
 
     fn follow(&mut self, frame: Frame) -> Result<(), FrameError> {
-        self.mount.advance(&frame)?;
-        let size = Json::from_serde_envelope(&frame)
-            .map_err(|error| FrameError { what: "its written form".to_owned(), why: error.to_string() })?
-            .to_vec()
-            .len();
+        let batch = self.mount.advance(&frame)?;
+        let size = frame_size(&frame, &batch);
         self.bytes += size;
         self.frames.push_back((Arc::new(frame), size));
         while self.frames.len() > FRAMES_MAX || (self.bytes > BYTES_MAX && self.frames.len() > 1) {
