@@ -18,6 +18,10 @@ use crate::wire::{Following, Point, Refusal, WatchId};
 /// behind takes a snapshot.
 const FRAMES_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
+/// How many bytes of frames one session keeps for all its conversations, about.
+const SESSION_BYTES_MAX: usize = 16 << 20;
+/// How many conversations of one session are followed at once: each has a mount.
+const FOLLOWED_MAX: usize = 256;
 /// How many readers one session has at once.
 const READERS_MAX: usize = 4_096;
 /// How long a reader may stay away. Longer than any call waits on the line.
@@ -46,6 +50,8 @@ struct Ring {
     mount: Mount,
     /// The commit that the oldest frame stands on.
     floor: Point,
+    /// The newest frame that there was, whether it is kept or not.
+    newest: Option<Point>,
     /// With their sizes.
     frames: VecDeque<(Arc<Frame>, usize)>,
     bytes: usize,
@@ -55,26 +61,39 @@ struct Ring {
 
 impl Ring {
     const fn new(mount: Mount) -> Self {
-        Self { floor: mount.at(), mount, frames: VecDeque::new(), bytes: 0, readers: BTreeMap::new() }
+        Self { floor: mount.at(), mount, newest: None, frames: VecDeque::new(), bytes: 0, readers: BTreeMap::new() }
     }
 
     /// The frame before the next one. The commit that the first one stands on is none of the conversation, so that a reader need not have
     /// heard of it.
-    fn previous(&self) -> Option<Point> {
-        self.frames.back().map(|(frame, _)| frame.at)
+    const fn previous(&self) -> Option<Point> {
+        self.newest
     }
 
     fn follow(&mut self, frame: Frame) -> Result<(), FrameError> {
         let batch = self.mount.advance(&frame)?;
         let size = frame_size(&frame, &batch);
         self.bytes += size;
+        self.newest = Some(frame.at);
         self.frames.push_back((Arc::new(frame), size));
         while self.frames.len() > FRAMES_MAX || (self.bytes > BYTES_MAX && self.frames.len() > 1) {
-            let Some((dropped, size)) = self.frames.pop_front() else { break };
+            self.drop_oldest();
+        }
+        Ok(())
+    }
+
+    /// A reader that has less than the oldest frame stands on takes a snapshot from now on.
+    fn drop_oldest(&mut self) {
+        if let Some((dropped, size)) = self.frames.pop_front() {
             self.bytes -= size;
             self.floor = dropped.at;
         }
-        Ok(())
+    }
+
+    /// Forgets readers that stay away; whether any is left.
+    fn expects(&mut self, now: Instant) -> bool {
+        self.readers.retain(|_, seen| now.duration_since(*seen) < AWAY_MAX);
+        !self.readers.is_empty()
     }
 
     fn behind(&self, seq: Seq) -> Vec<Arc<Frame>> {
@@ -102,20 +121,33 @@ impl Follows {
             let now = Instant::now();
             let next_id = self.next_id;
             self.followed.retain(|conversation, followed| {
-                followed.readers.retain(|_, seen| now.duration_since(*seen) < AWAY_MAX);
+                let expected = followed.expects(now);
                 let before = Before { previous: followed.previous(), next_id, live };
                 let followed = match frame(publication, *conversation, before) {
-                    Some(frame) => followed.follow(frame).map(|()| !followed.readers.is_empty()),
-                    None => Ok(!followed.readers.is_empty()),
+                    Some(frame) => followed.follow(frame).map(|()| expected),
+                    None => Ok(expected),
                 };
                 followed.unwrap_or_else(|error| {
                     tracing::warn!(conversation = %conversation, error = %error, "a followed conversation is read again");
                     false
                 })
             });
+            self.shrink();
         }
         self.know(Point(publication.head.seq, publication.head.token));
         self.next_id = publication.head.next_id;
+    }
+
+    /// Keeps the frames of all conversations together within their bound: those of the one that has most go first.
+    fn shrink(&mut self) {
+        let mut bytes: usize = self.followed.values().map(|ring| ring.bytes).sum();
+        while bytes > SESSION_BYTES_MAX
+            && let Some(largest) = self.followed.values_mut().max_by_key(|ring| ring.bytes)
+        {
+            let before = largest.bytes;
+            largest.drop_oldest();
+            bytes -= before - largest.bytes;
+        }
     }
 
     /// Notes what a commit touched, as long as a reader of an earlier owner could go on.
@@ -189,13 +221,26 @@ impl Follows {
 
     /// Notes that a reader is there; `false` where nobody follows the conversation yet.
     pub(super) fn seen(&mut self, conversation: ConversationId, reader: WatchId) -> Result<bool, Refusal> {
-        let readers = self.readers();
-        let Some(followed) = self.followed.get_mut(&conversation) else { return Ok(false) };
-        if readers >= READERS_MAX && !followed.readers.contains_key(&reader) {
-            return Err(Refusal::Rejected(format!("a session has {READERS_MAX} readers at most; stop one that is not needed")));
+        let now = Instant::now();
+        let known = self.followed.get(&conversation).is_some_and(|followed| followed.readers.contains_key(&reader));
+        if !known && self.readers() >= READERS_MAX {
+            self.followed.retain(|_, followed| followed.expects(now));
+            if self.readers() >= READERS_MAX {
+                return Err(Refusal::Rejected(format!("a session has {READERS_MAX} readers at most; stop one that is not needed")));
+            }
         }
-        followed.readers.insert(reader, Instant::now());
-        Ok(true)
+        if let Some(followed) = self.followed.get_mut(&conversation) {
+            followed.readers.insert(reader, now);
+            return Ok(true);
+        }
+        if self.followed.len() >= FOLLOWED_MAX {
+            self.followed.retain(|_, followed| followed.expects(now));
+            if self.followed.len() >= FOLLOWED_MAX {
+                let why = format!("{FOLLOWED_MAX} conversations of a session are followed at most; stop following one that is not needed");
+                return Err(Refusal::Rejected(why));
+            }
+        }
+        Ok(false)
     }
 
     pub(super) fn stop(&mut self, conversation: ConversationId, reader: WatchId) {
