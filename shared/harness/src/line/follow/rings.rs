@@ -253,3 +253,6 @@ impl Follows {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
