@@ -1,8 +1,9 @@
 //! A session that nobody uses is given up, and one that is given up keeps its invocations.
 
 use picofleet_harness::step::Mode;
+use picofleet_harness::usage::USAGE;
 use picofleet_harness::wire::{Answer, Begin, HoldId, HostCall, Next, Refusal, Request, Said, WatchCall, WatchId, Watched};
-use picofleet_session::{DocumentAddress, DocumentScope, ROOT_CONVERSATION_ID, Standing};
+use picofleet_session::{ROOT_CONVERSATION_ID, Standing};
 
 use crate::support::*;
 
@@ -43,11 +44,12 @@ async fn a_line_rests_only_where_nobody_uses_it() {
 #[tokio::test(start_paused = true)]
 async fn a_host_that_is_gone_keeps_no_line_from_resting() {
     let bench = Bench::running(std::sync::Arc::new(picofleet_storage::memory::MemoryStore::new()), &[]).await;
-    let address = DocumentAddress {
-        kind: "pi.conversation.config".to_owned(),
-        scope: DocumentScope::Conversation { id: ROOT_CONVERSATION_ID },
-        key: None,
+    let edit = async |tx: &picofleet_session::Tx| {
+        tx.doc(&USAGE, ROOT_CONVERSATION_ID).await?.draft.key("models").set(j("{}")).map_err(picofleet_session::TxError::from)?;
+        Ok::<_, picofleet_session::CommitError>(())
     };
+    bench.line.session().commit(edit).await.unwrap();
+    let address = USAGE.reader(ROOT_CONVERSATION_ID).address().clone();
     let (begin, watch) = (Box::new(WatchCall::Begin(address)), WatchId::random());
     let begun = bench.line.handle(Request::Watch { watch, by: None, call: begin }).await;
     let Answer::Watched(Watched::Begun(stored)) = begun else { panic!("{begun:?}") };
