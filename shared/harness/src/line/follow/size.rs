@@ -39,9 +39,7 @@ fn outcome_size(outcome: &TaskOutcome) -> usize {
         TaskOutcome::Failed { error, result } => {
             error.message.len() + error.detail.iter().chain(result.as_ref()).map(json_size).sum::<usize>()
         }
-        TaskOutcome::Aborted { reason, result } => {
-            reason.as_ref().map_or(0, String::len) + result.as_ref().map_or(0, json_size)
-        }
+        TaskOutcome::Aborted { reason, result } => reason.as_ref().map_or(0, String::len) + result.as_ref().map_or(0, json_size),
         TaskOutcome::Orphaned { reason } => reason.len(),
         TaskOutcome::Faulted { error } => error.message.len() + error.detail.as_ref().map_or(0, json_size),
     }

@@ -144,6 +144,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
+    // Few, as some make megabytes.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     /// A reader that follows what it gets has what storage has, whoever else comes and goes, and nobody gets a snapshot twice in a row
     /// without a commit between.
     #[test]
