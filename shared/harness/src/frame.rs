@@ -9,6 +9,7 @@ use picofleet_session::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::view::mounted;
 use crate::wire::Point;
 
 /// One commit, restricted to one conversation.
@@ -30,7 +31,7 @@ pub struct Frame {
     /// Those of them whose outcome this commit decided, held ones too (section 5.5).
     #[serde(default)]
     pub decided: Vec<TaskId>,
-    /// Documents by kind; families are not part of a frame.
+    /// The built-in documents by kind. Those of applications are no part of a frame: they are watched by themselves (section 9.2).
     pub documents: Vec<(String, DocumentFrame)>,
 }
 
@@ -74,8 +75,10 @@ impl Before<'_> {
 #[must_use]
 pub fn frame(publication: &Publication, conversation: ConversationId, before: Before<'_>) -> Option<Frame> {
     let scope = DocumentScope::Conversation { id: conversation };
-    let documents =
-        publication.documents.iter().filter(|change| change.document.placement.scope() == scope && change.document.key.is_none());
+    let documents = publication.documents.iter().filter(|change| {
+        let document = &change.document;
+        document.placement.scope() == scope && document.key.is_none() && mounted().contains(&document.kind.as_str())
+    });
     let documents: Vec<_> = documents.filter_map(|change| Some((change.document.kind.clone(), document(change)?))).collect();
     let tasks: Vec<_> = publication.tasks.iter().filter(|task| task.conversation_id == conversation).cloned().collect();
     let frame = Frame {

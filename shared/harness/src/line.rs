@@ -133,6 +133,9 @@ pub enum LineError {
     /// Storage could not be read.
     #[error(transparent)]
     Storage(#[from] picofleet_session::storage::StorageError),
+    /// A reader of a conversation was refused: the conversation is not there, or there are too many readers.
+    #[error(transparent)]
+    Unwatched(crate::wire::HostFailure),
 }
 
 impl SessionLine {

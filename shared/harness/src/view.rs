@@ -114,7 +114,9 @@ impl Mount {
     /// # Errors
     /// [`FrameError`]: a snapshot has to be taken.
     pub fn advance(&mut self, frame: &Frame) -> Result<ViewBatch, FrameError> {
-        if frame.at.0 <= self.at.0 || frame.previous.is_some_and(|previous| previous.0 > self.at.0) {
+        // The commit of the same number is another one where storage went back: the token tells.
+        let missing = |previous: Point| previous.0 > self.at.0 || (previous.0 == self.at.0 && previous != self.at);
+        if frame.at.0 <= self.at.0 || frame.previous.is_some_and(missing) {
             let why = format!("it has the commits up to {} and this is {}, behind {:?}", self.at.0, frame.at.0, frame.previous);
             return Err(FrameError { what: "the frame before".to_owned(), why });
         }

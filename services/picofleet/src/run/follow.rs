@@ -25,7 +25,7 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
     let mut abort = Fuse::terminated();
     let mut told = false;
     let end = loop {
-        if follow.wanted.is_none() && idle(follow.watch.documents()) {
+        if follow.wanted.is_none() && idle(follow.watch.mount()) {
             break None;
         }
         tokio::select! {
@@ -48,7 +48,7 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
             aborted = &mut abort => drop(aborted?),
         }
     };
-    printer.end(follow.watch.documents(), session)?;
+    printer.end(follow.watch.mount(), session)?;
     let verdict = match (end, printer.failure()) {
         (Some(record), _) => verdict(&record),
         (None, Some(failure)) => Err(anyhow::anyhow!("unanswered: {}", terminal::line(failure))),
@@ -66,7 +66,7 @@ async fn begin<'a>(engine: &'a Engine, session: SessionId, run: &Run<'_>) -> any
     let conversation = engine.harness(session).root().await?;
     // At once: unfinished work went on when the session opened, and what it does is shown.
     let watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
-    let printer = Printer::new(watch.documents());
+    let printer = Printer::new(watch.mount());
     configure(&conversation, run.work).await?;
     let wanted = run.submit(&conversation).await?;
     Ok((Follow { engine, session, watch, wanted, aborted: false, missed: false }, printer))
@@ -94,7 +94,7 @@ impl Follow<'_> {
         }
         let seen = match self.watch.next().await {
             Followed::Frame(frame) => {
-                printer.frame(&frame, self.watch.documents())?;
+                printer.frame(&frame, self.watch.mount())?;
                 self.aborted |= frame.tasks.iter().any(|task| task.abort_requested);
                 frame.submissions.into_iter().find(|record| Some(record.id) == self.wanted)
             }

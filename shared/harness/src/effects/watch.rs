@@ -100,6 +100,15 @@ struct Feeder {
     feed: WatchFeed,
 }
 
+/// Whoever reads the watch hears of a feeder that panicked.
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.feed.end(WatchEnd::SessionFailed);
+        }
+    }
+}
+
 impl Feeder {
     async fn run(mut self) {
         let over = self.source.over.clone();

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures::FutureExt as _;
-use picofleet_session::{ConversationId, Op, WatchEnd, WatchFeed};
+use picofleet_session::{ConversationId, Op, Seq, WatchEnd, WatchFeed};
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -38,6 +38,8 @@ pub(super) struct Hub {
 
 struct State {
     mount: Mount,
+    /// The commit that changed what the mount shows last.
+    changed: Seq,
     views: Vec<WatchFeed>,
     events: Vec<Arc<Channel>>,
     end: Option<WatchEnd>,
@@ -64,8 +66,22 @@ impl Hubs {
     fn live(&self, conversation: ConversationId) -> Option<Arc<Hub>> {
         let mut hubs = self.lock();
         hubs.retain(|_, hub| hub.strong_count() > 0);
-        hubs.get(&conversation).and_then(Weak::upgrade).filter(|hub| hub.lock().end.is_none())
+        found(&hubs, conversation)
     }
+
+    /// Enters a hub where there is none; the one that is found from now on.
+    fn enter(&self, conversation: ConversationId, hub: Arc<Hub>) -> Arc<Hub> {
+        let mut hubs = self.lock();
+        if let Some(hub) = found(&hubs, conversation) {
+            return hub;
+        }
+        hubs.insert(conversation, Arc::downgrade(&hub));
+        hub
+    }
+}
+
+fn found(hubs: &HashMap<ConversationId, Weak<Hub>>, conversation: ConversationId) -> Option<Arc<Hub>> {
+    hubs.get(&conversation).and_then(Weak::upgrade).filter(|hub| hub.lock().end.is_none())
 }
 
 impl Hub {
@@ -84,13 +100,18 @@ impl Hub {
         };
         let stop = CancellationToken::new();
         let at = mount.at();
-        let state = State { mount, views: Vec::new(), events: Vec::new(), end: None };
+        let state = State { changed: at.0, mount, views: Vec::new(), events: Vec::new(), end: None };
         let (state, moved) = (Mutex::new(state), Notify::new());
         let hub = Arc::new(Self { reader, state, moved, _stop: stop.clone().drop_guard() });
-        let feeder = Feeder { caller: Arc::clone(caller), conversation, reader, hub: Arc::downgrade(&hub), stop };
+        let mine = Arc::downgrade(&hub);
+        let hub = caller.hubs().enter(conversation, hub);
+        // Of two that begin at once the earlier one is everybody's. The feeder of the other one finds that nobody observes, and only says
+        // so to the line.
+        let feeder = Feeder { caller: Arc::clone(caller), conversation, reader, hub: mine, stop };
         tokio::spawn(feeder.run(at));
-        // Of two that begin at once the later one is found from now on; both work.
-        caller.hubs().lock().insert(conversation, Arc::downgrade(&hub));
+        if hub.reader != reader {
+            hub.catch_up(caller, conversation).await?;
+        }
         Ok(hub)
     }
 
@@ -101,19 +122,22 @@ impl Hub {
     /// Waits until the mount has what is committed now.
     async fn catch_up(&self, caller: &Caller, conversation: ConversationId) -> Result<(), HostError> {
         let call = FollowCall::Next { after: Some(self.mount().at()), timeout_ms: 0 };
-        let wanted = match caller.follow(conversation, self.reader, call).await? {
-            Following::Frames { frames, .. } => frames.last().map(|frame| frame.at),
-            Following::Snapshot(mount) => Some(mount.at()).filter(|_| !mount.same_state(&self.mount())),
+        let (Point(wanted, _), shown) = match caller.follow(conversation, self.reader, call).await? {
+            Following::Frames { frames, .. } => match frames.last() {
+                Some(frame) => (frame.at, None),
+                None => return Ok(()),
+            },
+            // The commit that it is complete to need not be one of the conversation, so that the feeder may not hear of it for long.
+            Following::Snapshot(mount) => (mount.at(), Some(mount)),
             Following::Closed => return Err(closing()),
         };
-        let Some(Point(wanted, _)) = wanted else { return Ok(()) };
         loop {
             let moved = self.moved.notified();
             tokio::pin!(moved);
             moved.as_mut().enable();
             {
                 let state = self.lock();
-                if state.mount.at().0 >= wanted {
+                if state.mount.at().0 >= wanted || shown.as_ref().is_some_and(|shown| shown.same_state(&state.mount)) {
                     return Ok(());
                 }
                 if let Some(end) = &state.end {
@@ -134,7 +158,8 @@ impl Hub {
         self.lock().end.clone()
     }
 
-    /// Waits for a revision behind a commit, or for the end.
+    /// Waits for a revision that shows something else than the one that was complete to a commit, or for the end. Commits that change
+    /// nothing of the view make no revision.
     pub(super) async fn behind(&self, at: Point) -> Option<Mount> {
         loop {
             let moved = self.moved.notified();
@@ -145,7 +170,8 @@ impl Hub {
                 if state.end.is_some() {
                     return None;
                 }
-                if state.mount.at().0 > at.0 {
+                // Behind `at` there is only what another owner's storage has: the mount was replaced by an older one.
+                if state.changed > at.0 || state.mount.at().0 < at.0 {
                     return Some(state.mount.clone());
                 }
             }
@@ -182,14 +208,18 @@ impl Hub {
         let after = match following {
             Following::Closed => return Err(WatchEnd::SessionClosed),
             Following::Snapshot(mount) => {
-                state.replace(*mount);
+                // After a takeover the line may not know what came before; where nothing was missed, nobody is told anything.
+                if mount.same_state(&state.mount) {
+                    state.mount.complete_to(mount.at());
+                } else {
+                    state.replace(*mount);
+                }
                 Some(state.mount.at())
             }
             Following::Frames { frames, complete_to } => match frames.iter().try_for_each(|frame| state.follow(frame)) {
                 Ok(()) => {
-                    if frames.is_empty() {
-                        state.mount.complete_to(complete_to);
-                    }
+                    // Also behind frames: who waits for that commit hears of it now, and not with the next frame.
+                    state.mount.complete_to(complete_to);
                     Some(complete_to)
                 }
                 Err(error) => {
@@ -217,6 +247,9 @@ impl State {
     fn follow(&mut self, frame: &Frame) -> Result<(), crate::frame::FrameError> {
         let before = self.mount.clone();
         let batch = self.mount.advance(frame)?;
+        if !batch.ops.is_empty() {
+            self.changed = frame.at.0;
+        }
         if !batch.ops.is_empty() && !self.views.is_empty() {
             let (view, ops): (_, Arc<[Op]>) = (self.mount.view(), batch.ops.into());
             self.views.iter().for_each(|feed| feed.push(view.clone(), Arc::clone(&ops), frame.at.0));
@@ -233,6 +266,7 @@ impl State {
     /// What was between is not known: everybody gets the whole.
     fn replace(&mut self, mount: Mount) {
         self.mount = mount;
+        self.changed = self.mount.at().0;
         let (view, seq) = (self.mount.view(), self.mount.at().0);
         self.views.iter().for_each(|feed| feed.push(view.clone(), Arc::from([Op::Replace(view.clone())]), seq));
         self.events.iter().for_each(|channel| channel.replace(&self.mount));
@@ -246,6 +280,15 @@ struct Feeder {
     reader: WatchId,
     hub: Weak<Hub>,
     stop: CancellationToken,
+}
+
+/// However the feeder stops, nobody waits for it for ever. One that has told the end already, or whom nobody needs, changes nothing.
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        if let Some(hub) = self.hub.upgrade() {
+            hub.finish(WatchEnd::SessionFailed);
+        }
+    }
 }
 
 impl Feeder {

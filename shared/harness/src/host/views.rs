@@ -109,7 +109,7 @@ impl ViewState {
         self.hub.mount()
     }
 
-    /// Waits for a revision that is newer than one; `None` once the observation has ended.
+    /// Waits for a revision that shows something else than an earlier one; `None` once the observation has ended.
     pub async fn newer(&self, than: &Mount) -> Option<Mount> {
         self.hub.behind(than.at()).await
     }

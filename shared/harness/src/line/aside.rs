@@ -56,6 +56,7 @@ pub(super) const fn ends_session(error: &LineError) -> bool {
         LineError::Commit(error) => matches!(error, CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_)),
         LineError::Read(error) => matches!(error, ReadError::Closed | ReadError::NotOwner | ReadError::Failed(_)),
         LineError::Storage(_) => true,
+        LineError::Unwatched(_) => false,
     }
 }
 

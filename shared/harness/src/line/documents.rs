@@ -51,6 +51,11 @@ impl Watching {
         Self { by, seen: Instant::now(), document, version, newest, sent: newest, frames: VecDeque::new() }
     }
 
+    /// Whether its reader may still come. Those of invocations are forgotten with their invocation.
+    fn expected(&self) -> bool {
+        self.by.is_some() || self.seen.elapsed() < AWAY_MAX
+    }
+
     fn follow(&mut self, change: &DocumentChange, seq: Seq) {
         match &change.value {
             Some(ValueChange::Changed { version, value, ops, migrated, .. }) => {
@@ -92,9 +97,9 @@ impl Watching {
 }
 
 impl Watches {
-    /// Whether nobody watches anything.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Whether somebody who watches is still expected: an invocation that goes on, or a host that was here lately.
+    pub(super) fn read(&self) -> bool {
+        self.0.values().any(Watching::expected)
     }
 
     /// Follows a commit.
@@ -110,7 +115,7 @@ impl Watches {
     pub(super) fn retain(&mut self, holds: impl Fn(TaskId, InvocationId) -> bool) {
         self.0.retain(|_, watching| match watching.by {
             Some((task, invocation)) => holds(task, invocation),
-            None => watching.seen.elapsed() < AWAY_MAX,
+            None => watching.expected(),
         });
     }
 

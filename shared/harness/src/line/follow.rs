@@ -1,206 +1,22 @@
-//! Followed conversations (section 9.3): a mount and the newest frames of each one that somebody follows. Commits never wait for a reader.
+//! Followed conversations (section 9.3): a mount and the newest frames of each one that somebody follows. A commit never waits for a reader
+//! that follows; it waits while the mount is read for the first one of a conversation.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+mod rings;
+mod size;
+
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use imbl::OrdMap;
-use picofleet_session::storage::{EntryQuery, Head, PAGE_MAX, StorageError};
-use picofleet_session::{
-    ConversationId, DocumentAddress, DocumentScope, EntryRecord, Json, Point as At, Publication, Seq, Standing, TaskId, TaskRecord,
-};
-use tokio::time::Instant;
+use picofleet_session::storage::{EntryQuery, PAGE_MAX, StorageError};
+use picofleet_session::{ConversationId, DocumentAddress, DocumentScope, EntryRecord, Point as At, Standing};
 
+pub(super) use self::rings::Follows;
 use super::host::not_found;
 use super::wait::Look;
 use super::{LineError, SessionLine};
-use crate::frame::{Before, Frame, FrameError, frame};
 use crate::inspection::Scheduling;
 use crate::view::{Mount, mounted};
 use crate::wire::{Answer, Follow, FollowCall, Following, Point, Refusal, WatchId};
-
-/// How many frames a followed conversation keeps for readers that are behind, and how many bytes of them, as they are written. A reader
-/// that is further behind takes a snapshot.
-const FRAMES_MAX: usize = 256;
-const BYTES_MAX: usize = 1 << 20;
-/// How many readers one session has at once.
-const READERS_MAX: usize = 4_096;
-/// How long a reader may stay away. Longer than any call waits on the line.
-const AWAY_MAX: Duration = Duration::from_secs(180);
-/// How many commits are known by name, for readers that saw none of the conversation in them.
-const RECENT_MAX: usize = 256;
-/// How many conversations are remembered to have changed since the opening. With more, no reader of an earlier owner goes on.
-const TOUCHED_MAX: usize = 1_024;
-
-/// The followed conversations of a line.
-#[derive(Default)]
-pub(super) struct Follows {
-    followed: BTreeMap<ConversationId, Followed>,
-    /// The newest commits of this opening, the oldest first; at least the opening itself.
-    recent: VecDeque<Point>,
-    /// The commit that the opening stands on.
-    before: Option<Point>,
-    /// The first commit since the opening that touched a conversation.
-    touched: BTreeMap<ConversationId, Seq>,
-    /// The next id that the session mints.
-    next_id: i64,
-}
-
-struct Followed {
-    mount: Mount,
-    /// The commit that the oldest frame stands on.
-    floor: Point,
-    /// With their sizes.
-    frames: VecDeque<(Arc<Frame>, usize)>,
-    bytes: usize,
-    /// When each was here last.
-    readers: BTreeMap<WatchId, Instant>,
-}
-
-impl Followed {
-    const fn new(mount: Mount) -> Self {
-        Self { floor: mount.at(), mount, frames: VecDeque::new(), bytes: 0, readers: BTreeMap::new() }
-    }
-
-    /// The frame before the next one. The commit that the first one stands on is none of the conversation, so that a reader need not have
-    /// heard of it.
-    fn previous(&self) -> Option<Point> {
-        self.frames.back().map(|(frame, _)| frame.at)
-    }
-
-    fn follow(&mut self, frame: Frame) -> Result<(), FrameError> {
-        self.mount.advance(&frame)?;
-        let size = Json::from_serde_envelope(&frame)
-            .map_err(|error| FrameError { what: "its written form".to_owned(), why: error.to_string() })?
-            .to_vec()
-            .len();
-        self.bytes += size;
-        self.frames.push_back((Arc::new(frame), size));
-        while self.frames.len() > FRAMES_MAX || (self.bytes > BYTES_MAX && self.frames.len() > 1) {
-            let Some((dropped, size)) = self.frames.pop_front() else { break };
-            self.bytes -= size;
-            self.floor = dropped.at;
-        }
-        Ok(())
-    }
-
-    fn behind(&self, seq: Seq) -> Vec<Arc<Frame>> {
-        self.frames.iter().filter(|(frame, _)| frame.at.0 > seq).map(|(frame, _)| Arc::clone(frame)).collect()
-    }
-}
-
-impl Follows {
-    /// Those of an opened line. `before` is the commit that storage had right before the opening, where it is known.
-    pub(super) fn new(opened: &Head, before: Option<Point>) -> Self {
-        let before = before.filter(|before| before.0.next() == opened.seq);
-        let recent = VecDeque::from([Point(opened.seq, opened.token)]);
-        Self { recent, before, next_id: opened.next_id, ..Self::default() }
-    }
-
-    /// Whether a reader of some conversation is still expected.
-    pub(super) fn read(&self) -> bool {
-        self.followed.values().any(|followed| followed.readers.values().any(|at| at.elapsed() < AWAY_MAX))
-    }
-
-    /// Follows a commit; `live` are the tasks before it.
-    pub(super) fn observe(&mut self, publication: &Publication, live: &OrdMap<TaskId, TaskRecord>) {
-        self.touch(publication);
-        if !self.followed.is_empty() {
-            let now = Instant::now();
-            let next_id = self.next_id;
-            self.followed.retain(|conversation, followed| {
-                followed.readers.retain(|_, seen| now.duration_since(*seen) < AWAY_MAX);
-                let before = Before { previous: followed.previous(), next_id, live };
-                let followed = match frame(publication, *conversation, before) {
-                    Some(frame) => followed.follow(frame).map(|()| !followed.readers.is_empty()),
-                    None => Ok(!followed.readers.is_empty()),
-                };
-                followed.unwrap_or_else(|error| {
-                    tracing::warn!(conversation = %conversation, error = %error, "a followed conversation is read again");
-                    false
-                })
-            });
-        }
-        self.recent.push_back(Point(publication.head.seq, publication.head.token));
-        if self.recent.len() > RECENT_MAX {
-            self.recent.pop_front();
-        }
-        self.next_id = publication.head.next_id;
-    }
-
-    /// Notes what a commit touched, as long as a reader of an earlier owner could go on.
-    fn touch(&mut self, publication: &Publication) {
-        if self.before.is_none() {
-            return;
-        }
-        let entries = publication.entries.iter().map(|entry| entry.conversation_id);
-        let tasks = publication.tasks.iter().map(|task| task.conversation_id);
-        let submissions = publication.submissions.iter().map(|record| record.conversation_id);
-        let documents = publication.documents.iter().filter_map(|change| match change.document.placement.scope() {
-            DocumentScope::Conversation { id } => Some(id),
-            _ => None,
-        });
-        for conversation in entries.chain(tasks).chain(submissions).chain(documents) {
-            self.touched.entry(conversation).or_insert(publication.head.seq);
-        }
-        if self.touched.len() > TOUCHED_MAX {
-            self.before = None;
-            self.touched.clear();
-        }
-    }
-
-    fn newest(&self, followed: &Followed) -> Point {
-        self.recent.back().copied().unwrap_or_else(|| followed.mount.at())
-    }
-
-    /// What a reader gets; `None` where nobody follows the conversation any more.
-    fn next(&self, conversation: ConversationId, after: Option<Point>) -> Option<Following> {
-        let followed = self.followed.get(&conversation)?;
-        let complete_to = self.newest(followed);
-        Some(match after.filter(|after| self.reaches(conversation, followed, *after)) {
-            Some(after) => Following::Frames { frames: followed.behind(after.0), complete_to },
-            None => {
-                let mut mount = followed.mount.clone();
-                mount.complete_to(complete_to);
-                Following::Snapshot(Box::new(mount))
-            }
-        })
-    }
-
-    /// Whether the frames that are kept follow on what a reader has.
-    fn reaches(&self, conversation: ConversationId, followed: &Followed, after: Point) -> bool {
-        if self.before == Some(after) {
-            return self.touched.get(&conversation).is_none_or(|first| *first > followed.floor.0);
-        }
-        let known = || followed.frames.iter().any(|(frame, _)| frame.at == after) || self.recent.contains(&after);
-        after == followed.floor || (after.0 > followed.floor.0 && known())
-    }
-
-    fn readers(&self) -> usize {
-        self.followed.values().map(|followed| followed.readers.len()).sum()
-    }
-
-    /// Notes that a reader is there; `false` where nobody follows the conversation yet.
-    fn seen(&mut self, conversation: ConversationId, reader: WatchId) -> Result<bool, Refusal> {
-        let readers = self.readers();
-        let Some(followed) = self.followed.get_mut(&conversation) else { return Ok(false) };
-        if readers >= READERS_MAX && !followed.readers.contains_key(&reader) {
-            return Err(Refusal::Rejected(format!("a session has {READERS_MAX} readers at most; stop one that is not needed")));
-        }
-        followed.readers.insert(reader, Instant::now());
-        Ok(true)
-    }
-
-    fn stop(&mut self, conversation: ConversationId, reader: WatchId) {
-        let empty = self.followed.get_mut(&conversation).is_some_and(|followed| {
-            followed.readers.remove(&reader);
-            followed.readers.is_empty()
-        });
-        if empty {
-            self.followed.remove(&conversation);
-        }
-    }
-}
 
 impl SessionLine {
     /// Answers a reader of a conversation.
@@ -251,7 +67,7 @@ impl SessionLine {
                     Ok(mount) => mount,
                     Err(answer) => return Ok(Err(answer)),
                 };
-                self.state().follows.followed.insert(conversation, Followed::new(mount));
+                self.state().follows.begin(conversation, mount);
                 Ok::<_, LineError>(seen().map(|_| ()))
             })
             .await

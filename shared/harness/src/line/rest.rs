@@ -65,7 +65,7 @@ impl SessionLine {
 
     fn is_quiet(&self, state: &State) -> bool {
         let works = !state.tree.live.is_empty() || !state.held.is_empty() || !state.holds.is_empty();
-        let followed = !state.watches.is_empty() || state.follows.read() || self.session().followers() > OWN_FOLLOWERS;
+        let followed = state.watches.read() || state.follows.read() || self.session().followers() > OWN_FOLLOWERS;
         state.visits.now == 0 && state.scheduling != Scheduling::Closing && !works && !followed
     }
 

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use picofleet_session::{CommitError, ConversationId};
+use picofleet_session::{CommitError, ConversationId, Standing};
 
 use super::{LineError, SessionLine};
 use crate::frame::Frame;
 use crate::view::Mount;
-use crate::wire::{Answer, Following, Point, WatchId};
+use crate::wire::{Answer, Following, HostFailure, Point, Refusal, WatchId};
 
 /// How long one look waits. The line has a bound of its own.
 const WAIT: Duration = Duration::from_secs(60);
@@ -27,9 +27,9 @@ pub struct ConversationWatch {
 /// What a watch gives next.
 #[derive(Clone, Debug)]
 pub enum Followed {
-    /// A commit; the watch's documents have followed it.
+    /// A commit; the watch's mount has followed it.
     Frame(Box<Frame>),
-    /// The reader was too slow, or a frame did not fit: the documents are those of a newer snapshot now.
+    /// The reader was too slow, or a frame did not fit: the mount is that of a newer snapshot now.
     Gap,
     /// The session ended.
     End,
@@ -39,24 +39,41 @@ impl SessionLine {
     /// Follows a conversation from now on.
     ///
     /// # Errors
-    /// [`LineError`].
+    /// [`LineError::Unwatched`] where the conversation is not there, or the session has too many readers.
     pub async fn watch(&self, conversation: ConversationId) -> Result<ConversationWatch, LineError> {
         let reader = WatchId::random();
-        let unavailable = |_| LineError::Commit(CommitError::Closed);
-        self.attend(conversation, reader).await?.map_err(unavailable)?;
-        match self.frames(conversation, None, Duration::ZERO).await? {
-            Answer::Following(Following::Snapshot(mount)) => {
+        match self.pull(conversation, reader, None).await? {
+            Following::Snapshot(mount) => {
                 Ok(ConversationWatch { line: self.clone(), reader, conversation, mount: *mount, frames: VecDeque::new() })
             }
-            _ => Err(LineError::Commit(CommitError::Closed)),
+            Following::Closed | Following::Frames { .. } => Err(CommitError::Closed.into()),
+        }
+    }
+
+    /// What a reader gets behind a commit.
+    async fn pull(&self, conversation: ConversationId, reader: WatchId, mut after: Option<Point>) -> Result<Following, LineError> {
+        loop {
+            let answer = match self.attend(conversation, reader).await? {
+                Ok(()) => self.frames(conversation, after, WAIT).await?,
+                Err(answer) => answer,
+            };
+            match answer {
+                Answer::Following(following) => return Ok(following),
+                // A frame did not fit what the line shows: that is read again.
+                Answer::Refused(Refusal::AskAgain) if self.session().standing() == Standing::Open => after = None,
+                Answer::Refused(Refusal::AskAgain) => return Err(CommitError::Closed.into()),
+                Answer::Failed(failure) => return Err(LineError::Unwatched(failure)),
+                Answer::Refused(refusal) => return Err(LineError::Unwatched(HostFailure::Invalid(refusal.to_string()))),
+                other => return Err(LineError::Unwatched(HostFailure::Invalid(format!("{other:?} in the place of frames")))),
+            }
         }
     }
 }
 
 impl ConversationWatch {
-    /// The conversation's documents and entries, as of the frames that were taken.
+    /// The conversation as it is behind the frames that were taken.
     #[must_use]
-    pub const fn documents(&self) -> &Mount {
+    pub const fn mount(&self) -> &Mount {
         &self.mount
     }
 
@@ -74,28 +91,24 @@ impl ConversationWatch {
                     }
                 }
             }
-            match self.pull(after).await {
-                Some(Following::Frames { frames, complete_to }) => {
+            match self.line.pull(self.conversation, self.reader, after).await {
+                Ok(Following::Frames { frames, complete_to }) => {
                     if frames.is_empty() {
                         self.mount.complete_to(complete_to);
                         after = Some(complete_to);
                     }
                     self.frames.extend(frames);
                 }
-                Some(Following::Snapshot(mount)) => {
+                Ok(Following::Snapshot(mount)) => {
                     self.mount = *mount;
                     return Followed::Gap;
                 }
-                Some(Following::Closed) | None => return Followed::End,
+                Ok(Following::Closed) => return Followed::End,
+                Err(error) => {
+                    tracing::debug!(conversation = %self.conversation, error = %error, "a watch ends");
+                    return Followed::End;
+                }
             }
-        }
-    }
-
-    async fn pull(&self, after: Option<Point>) -> Option<Following> {
-        self.line.attend(self.conversation, self.reader).await.ok()?.ok()?;
-        match self.line.frames(self.conversation, after, WAIT).await {
-            Ok(Answer::Following(following)) => Some(following),
-            _ => None,
         }
     }
 }

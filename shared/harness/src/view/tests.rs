@@ -156,6 +156,8 @@ fn a_frame_that_stands_on_a_missing_one_does_not_fit() {
     let before = mount.clone();
     assert!(mount.advance(&frame(point(6), Some(point(5)))).is_err(), "the frame of commit 5 is missing");
     assert!(mount.advance(&frame(point(3), None)).is_err(), "it has that one already");
+    assert!(mount.advance(&frame(point(4), Some(point(3)))).is_err(), "it stands on another commit of that number");
+    assert!(mount.clone().advance(&frame(point(4), Some(mount.at()))).is_ok());
     assert_eq!(mount, before, "it stays as it was");
     let mut unread = frame(point(4), None);
     unread.documents.push((LIVE.kind.to_owned(), DocumentFrame::Stored));
@@ -179,4 +181,26 @@ fn an_entry_that_nests_as_deep_as_a_value_may_is_shown() {
     let mut mount = Mount::new(point(1), record(), &[], []).unwrap();
     mount.advance(&Frame { entries: vec![Arc::new(entry)], ..frame(point(2), None) }).unwrap();
     assert_eq!(mount.entries().at(&[Segment::from(0), Segment::from("data")]), Some(&deep));
+}
+
+/// What is derived of commits is pure: it names neither a session nor storage.
+#[test]
+fn views_and_events_name_no_session() {
+    let sources = [
+        include_str!("../view.rs"),
+        include_str!("../events.rs"),
+        include_str!("../events/derive.rs"),
+        include_str!("../events/message.rs"),
+        include_str!("../events/tools.rs"),
+    ];
+    let mut uses = 0;
+    for source in sources {
+        for item in source.split("\nuse ").skip(1).filter_map(|rest| rest.split(';').next()) {
+            uses += 1;
+            let mut names = item.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            let named = names.find(|name| ["Session", "SessionLine", "Tx", "line", "host", "storage", "tokio"].contains(name));
+            assert_eq!(named, None, "use {item}");
+        }
+    }
+    assert!(uses > 20, "they are found");
 }

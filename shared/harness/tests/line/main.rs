@@ -5,6 +5,7 @@
 
 mod aborts;
 mod blocked;
+mod following;
 mod inspect;
 mod refused;
 mod restarts;

@@ -1,7 +1,8 @@
 //! A session that nobody uses is given up, and one that is given up keeps its invocations.
 
 use picofleet_harness::step::Mode;
-use picofleet_harness::wire::{Answer, Begin, HoldId, HostCall, Next, Refusal, Request, Said};
+use picofleet_harness::usage::USAGE;
+use picofleet_harness::wire::{Answer, Begin, HoldId, HostCall, Next, Refusal, Request, Said, WatchCall, WatchId, Watched};
 use picofleet_session::{ROOT_CONVERSATION_ID, Standing};
 
 use crate::support::*;
@@ -37,6 +38,31 @@ async fn a_line_rests_only_where_nobody_uses_it() {
         assert_eq!(bench.status(task).await, "terminal completed");
     })
     .await;
+}
+
+/// A host that is gone says nothing any more, and nothing is committed either.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_gone_keeps_no_line_from_resting() {
+    let bench = Bench::running(std::sync::Arc::new(picofleet_storage::memory::MemoryStore::new()), &[]).await;
+    let edit = async |tx: &picofleet_session::Tx| {
+        tx.doc(&USAGE, ROOT_CONVERSATION_ID).await?.draft.key("models").set(j("{}")).map_err(picofleet_session::TxError::from)?;
+        Ok::<_, picofleet_session::CommitError>(())
+    };
+    bench.line.session().commit(edit).await.unwrap();
+    let address = USAGE.reader(ROOT_CONVERSATION_ID).address().clone();
+    let (begin, watch) = (Box::new(WatchCall::Begin(address)), WatchId::random());
+    let begun = bench.line.handle(Request::Watch { watch, by: None, call: begin }).await;
+    let Answer::Watched(Watched::Begun(stored)) = begun else { panic!("{begun:?}") };
+    let document = stored.record.create.id;
+    for _ in 0..2 {
+        assert!(!bench.line.quiet(), "it may come again");
+        tokio::time::advance(std::time::Duration::from_secs(179)).await;
+        assert!(!bench.line.quiet(), "it may come again");
+        let next = Box::new(WatchCall::Next { document, seen: 0, timeout_ms: 0 });
+        bench.line.handle(Request::Watch { watch, by: None, call: next }).await;
+    }
+    tokio::time::advance(std::time::Duration::from_secs(181)).await;
+    assert!(bench.line.quiet(), "nobody waits for it any more");
 }
 
 #[tokio::test]

@@ -291,7 +291,7 @@ scenario!(x068_details_replace_each_other_and_settle_with_their_commit, async |k
     let mut shown = Vec::new();
     while shown.last() != Some(&object(r#"{"a":2}"#)) {
         frame(&mut watch, |_| true).await;
-        let tools = watch.documents().get("pi.live").unwrap().get("tools").and_then(Json::as_array);
+        let tools = watch.mount().get("pi.live").unwrap().get("tools").and_then(Json::as_array);
         shown.extend(tools.and_then(|tools| tools.iter().next()?.get("details").cloned()));
     }
     assert!(shown.iter().all(|shown| shown.get("a") != Some(&Json::from(2)) || shown.get("b").is_none()), "replaced as a whole: {shown:?}");

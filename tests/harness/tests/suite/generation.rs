@@ -234,7 +234,7 @@ scenario!(x056_a_deferred_response_commits_no_partial, async |kit| {
     kit.say("a").await;
     loop {
         let picofleet_harness::line::Followed::Frame(_) = watch.next().await else { panic!("no frame") };
-        let live: picofleet_harness::live::LiveState = watch.documents().get("pi.live").unwrap().to().unwrap();
+        let live: picofleet_harness::live::LiveState = watch.mount().get("pi.live").unwrap().to().unwrap();
         let Some(generation) = live.generation else { continue };
         assert_eq!(generation.message, None);
         if generation.deferred.is_some() {

@@ -29,7 +29,7 @@ scenario!(s105_idle_input_is_placed, async |kit| {
     assert_eq!(admission.submissions.iter().map(|record| record.status()).collect::<Vec<_>>(), [SubmissionStatus::Placed]);
     let made = &admission.tasks[0];
     assert_eq!((admission.tasks.len(), made.kind.as_str(), made.state.status()), (1, "pi.generation", TaskStatus::Pending));
-    let run = watch.documents().get("pi.live").unwrap().to_string();
+    let run = watch.mount().get("pi.live").unwrap().to_string();
     assert_eq!(run, format!(r#"{{"run":{{"taskId":{},"inputs":[{}]}}}}"#, made.id, submission.id()));
     let record = submission.status().await.unwrap();
     let SubmissionState::Input(InputState::Placed { entry }) = record.state else { panic!("{record:?}") };
@@ -327,7 +327,7 @@ scenario!(s121_a_final_boundary_starts_the_follow_up_in_the_same_commit, async |
         let status = |id| frame.submissions.iter().find(|record| record.id == id).map(|record| record.status());
         if status(a.id()) == Some(SubmissionStatus::Done) {
             assert_eq!(status(f.id()), Some(SubmissionStatus::Placed));
-            let live: picofleet_harness::live::LiveState = watch.documents().get("pi.live").unwrap().to().unwrap();
+            let live: picofleet_harness::live::LiveState = watch.mount().get("pi.live").unwrap().to().unwrap();
             assert_eq!(live.run.unwrap().inputs, [f.id()]);
             break;
         }

@@ -23,7 +23,7 @@ async fn inbox_ops(
         for (_, change) in commit.documents.iter().filter(|(kind, _)| kind == "pi.inbox") {
             let DocumentFrame::Ops(ops) = change else { panic!("{change:?}") };
             all.push(ops.as_array().unwrap().iter().cloned().collect());
-            let inbox: InboxState = watch.documents().get("pi.inbox").unwrap().to().unwrap();
+            let inbox: InboxState = watch.mount().get("pi.inbox").unwrap().to().unwrap();
             empty.insert(name(commit.at.1), inbox.items.is_empty());
         }
         if last(&commit) {

@@ -184,7 +184,7 @@ scenario!(s153_a_tool_whose_result_is_no_json_faults_and_the_run_goes_on, async 
     let mut watch = kit.watch_root().await;
     assert_eq!(round(&kit, Reply::call("c1", "spends", "{}")).await, SubmissionStatus::Done);
     frame(&mut watch, |frame| frame.tasks.iter().any(|task| task.kind == TOOL && task.terminal())).await;
-    let live: LiveState = watch.documents().get("pi.live").unwrap().to().unwrap();
+    let live: LiveState = watch.mount().get("pi.live").unwrap().to().unwrap();
     let slot = live.tools.unwrap().remove(0);
     assert_eq!((slot.status, slot.entry), (SlotStatus::Done, None));
     let task = kit.tasks(TOOL).await.remove(0);
@@ -233,7 +233,7 @@ scenario!(s157_what_a_tool_spends_is_on_its_result_and_counted_with_it, async |k
     assert_eq!(message(&results(&kit).await[0]).get("usage"), Some(&json));
     let commit = frame(&mut watch, |frame| frame.entries.iter().any(|entry| entry.kind == "pi.tool-result")).await;
     assert!(commit.documents.iter().any(|(kind, _)| kind == "pi.usage"), "counted in the commit of the result: {commit:?}");
-    let counted = watch.documents().get("pi.usage").unwrap().get("tools").and_then(|tools| tools.get("spends")).cloned();
+    let counted = watch.mount().get("pi.usage").unwrap().get("tools").and_then(|tools| tools.get("spends")).cloned();
     assert_eq!(counted, Some(json));
 });
 

@@ -15,7 +15,7 @@ scenario!(s182_every_assistant_entry_counts_in_its_commit, async |kit| {
     let mut counted = async || {
         let commit = frame(&mut watch, |frame| frame.entries.iter().any(|entry| entry.kind == "pi.assistant")).await;
         assert!(commit.documents.iter().any(|(kind, _)| kind == "pi.usage"), "{commit:?}");
-        let usage: UsageState = watch.documents().get("pi.usage").unwrap().to().unwrap();
+        let usage: UsageState = watch.mount().get("pi.usage").unwrap().to().unwrap();
         let sum = &usage.models["p/m"];
         (sum.input, sum.output, sum.total_tokens)
     };
