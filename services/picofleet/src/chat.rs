@@ -1,7 +1,9 @@
 //! `picofleet chat`: a conversation at a line editor. What is typed while the model works steers it.
 
 mod command;
+mod history;
 mod input;
+mod screen;
 mod show;
 mod talk;
 
@@ -9,10 +11,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use picofleet_harness::registry::Registry;
+use picofleet_session::SessionId;
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::work::{Interrupts, Target, Work, left};
+use crate::work::{Interrupts, Leaving, Target, Work, left};
 use input::Input;
 use talk::Talk;
 
@@ -28,10 +31,12 @@ pub(crate) async fn chat(args: ChatArgs, registry: Registry, config: &Config) ->
     // Until here Ctrl-C ends the process as it ends any other.
     let mut interrupts = Interrupts::listen()?;
     let result = with_engine(&work, &mut interrupts).await;
-    if !left(&result) {
-        work.store.close().await?;
+    if left(&result) {
+        return result;
     }
-    result
+    let closed = work.store.close().await;
+    // What went wrong first is what is said.
+    result.and(closed.map_err(Into::into))
 }
 
 async fn with_engine(work: &Work, interrupts: &mut Interrupts) -> anyhow::Result<()> {
@@ -39,17 +44,26 @@ async fn with_engine(work: &Work, interrupts: &mut Interrupts) -> anyhow::Result
     let engine = Engine::start(Arc::clone(&work.store), work.services.clone());
     // Dropped in every way out, so that the terminal is as it was before.
     let mut input = Input::open()?;
-    let result = match Talk::begin(&engine, session, work, &mut input).await {
-        Ok(mut talk) => talk.go_on(&mut input, interrupts).await,
-        Err(error) => Err(error),
-    };
+    if input.edits() {
+        interrupts.listen_for_ends()?;
+    }
+    let result = talk(&engine, session, work, &mut input, interrupts).await;
     drop(input);
     if left(&result) {
         return result;
     }
     tokio::select! {
-        closed = engine.close() => closed?,
-        () = interrupts.next() => return Err(work.leave("chat", session, false)),
+        closed = engine.close() => result.and(closed),
+        () = interrupts.next() => Err(work.leave("chat", session, None, Leaving { aborted: false, code: interrupts.code() })),
     }
-    result
+}
+
+async fn talk(engine: &Engine, session: SessionId, work: &Work, input: &mut Input, interrupts: &mut Interrupts) -> anyhow::Result<()> {
+    let mut talk = tokio::select! {
+        begun = Talk::begin(engine, session, work, input) => begun?,
+        () = interrupts.next() => {
+            return Err(work.leave("chat", session, None, Leaving { aborted: false, code: interrupts.code() }));
+        }
+    };
+    talk.go_on(input, interrupts).await
 }

@@ -5,7 +5,11 @@ use std::fmt;
 /// Exit code of a wrong command line (EX_USAGE).
 pub(crate) const USAGE: u8 = 64;
 /// Exit code of what Ctrl-C ended, as shells give it: 128 and the number of SIGINT.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
+/// The same of SIGHUP.
+pub(crate) const HUNG_UP: u8 = 129;
+/// The same of SIGTERM.
+pub(crate) const TERMINATED: u8 = 143;
 
 /// A failure that is no error of the program. Its text says what to do.
 #[derive(Debug)]
@@ -14,8 +18,13 @@ pub(crate) enum Failure {
     Usage(String),
     /// Ctrl-C ended it.
     Interrupted(String),
-    /// A second Ctrl-C: the process ends at once and waits for nothing.
-    Left(String),
+    /// A second Ctrl-C, or a signal that ends programs: the process ends at once and waits for nothing.
+    Left {
+        /// What is left, and how it goes on.
+        text: String,
+        /// The exit code.
+        code: u8,
+    },
 }
 
 impl Failure {
@@ -29,20 +38,21 @@ impl Failure {
     pub(crate) const fn code(&self) -> u8 {
         match self {
             Self::Usage(_) => USAGE,
-            Self::Interrupted(_) | Self::Left(_) => INTERRUPTED,
+            Self::Interrupted(_) => INTERRUPTED,
+            Self::Left { code, .. } => *code,
         }
     }
 
     /// Whether an error asks to end at once.
     pub(crate) fn leaves(error: &anyhow::Error) -> bool {
-        matches!(error.downcast_ref(), Some(Self::Left(_)))
+        matches!(error.downcast_ref(), Some(Self::Left { .. }))
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Interrupted(text) | Self::Left(text) => to.write_str(text),
+            Self::Usage(text) | Self::Interrupted(text) | Self::Left { text, .. } => to.write_str(text),
         }
     }
 }

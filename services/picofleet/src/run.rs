@@ -14,7 +14,7 @@ use picofleet_session::{SessionId, SubmissionId};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::failure::Failure;
-use crate::work::{Interrupts, Target, Work, left};
+use crate::work::{Interrupts, Leaving, Target, Work, left};
 
 /// What `picofleet run` takes.
 #[derive(Args)]
@@ -45,10 +45,12 @@ pub(crate) async fn run(args: RunArgs, registry: Registry, config: &Config) -> a
     // Until here Ctrl-C ends the process as it ends any other.
     let mut interrupts = Interrupts::listen()?;
     let result = with_engine(&Run { prompt: prompt.as_deref(), work: &work }, json, &mut interrupts).await;
-    if !left(&result) {
-        work.store.close().await?;
+    if left(&result) {
+        return result;
     }
-    result
+    let closed = work.store.close().await;
+    // What went wrong first is what is said.
+    result.and(closed.map_err(Into::into))
 }
 
 async fn with_engine(run: &Run<'_>, json: bool, interrupts: &mut Interrupts) -> anyhow::Result<()> {
@@ -64,15 +66,14 @@ async fn with_engine(run: &Run<'_>, json: bool, interrupts: &mut Interrupts) -> 
         return result;
     }
     tokio::select! {
-        closed = engine.close() => closed?,
-        () = interrupts.next() => return Err(run.leave(session, false)),
+        closed = engine.close() => result.and(closed),
+        () = interrupts.next() => Err(run.leave(session, false, interrupts)),
     }
-    result
 }
 
 impl Run<'_> {
-    fn leave(&self, session: SessionId, aborted: bool) -> anyhow::Error {
-        self.work.leave("run", session, aborted)
+    fn leave(&self, session: SessionId, aborted: bool, interrupts: &Interrupts) -> anyhow::Error {
+        self.work.leave("run", session, None, Leaving { aborted, code: interrupts.code() })
     }
 
     /// Says the prompt, if there is one.

@@ -20,6 +20,11 @@ pub(crate) struct StoreArgs {
 }
 
 impl StoreArgs {
+    /// What the command line names.
+    pub(crate) fn given(&self) -> Option<&str> {
+        self.store.as_deref()
+    }
+
     /// What the command line names, or what is configured.
     pub(crate) fn url(&self, config: &Config) -> anyhow::Result<StoreUrl> {
         match &self.store {

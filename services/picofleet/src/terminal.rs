@@ -2,7 +2,7 @@
 
 /// Whether a terminal would obey a character or show a text in another order, instead of showing it.
 fn steers(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control() || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn escaped(text: &str, keeps: impl Fn(char) -> bool) -> String {
@@ -38,9 +38,9 @@ mod tests {
 
     #[test]
     fn nothing_is_obeyed() {
-        let hostile = "a\x1b[31mb\r\n\tc\u{9b}2J\u{7f}\u{8}\u{202e}d é😀";
-        assert_eq!(line(hostile), "a\\u{1b}[31mb\\r\\n\\tc\\u{9b}2J\\u{7f}\\u{8}\\u{202e}d é😀");
-        assert_eq!(text(hostile), "a\\u{1b}[31mb\\r\n\tc\\u{9b}2J\\u{7f}\\u{8}\\u{202e}d é😀");
+        let hostile = "a\x1b[31mb\r\n\tc\u{9b}2J\u{7f}\u{8}\u{202e}\u{61c}d é😀";
+        assert_eq!(line(hostile), "a\\u{1b}[31mb\\r\\n\\tc\\u{9b}2J\\u{7f}\\u{8}\\u{202e}\\u{61c}d é😀");
+        assert_eq!(text(hostile), "a\\u{1b}[31mb\\r\n\tc\\u{9b}2J\\u{7f}\\u{8}\\u{202e}\\u{61c}d é😀");
     }
 
     #[test]

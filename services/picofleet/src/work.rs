@@ -3,36 +3,43 @@
 mod configure;
 mod interrupts;
 mod session;
+mod verdict;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
 use picofleet_harness::effects::Services;
+use picofleet_harness::host::{Conversation, Harness};
 use picofleet_harness::registry::Registry;
-use picofleet_session::SessionId;
 use picofleet_session::storage::Store;
+use picofleet_session::{ConversationId, ROOT_CONVERSATION_ID, SessionId};
 
 use crate::config::{Config, StoreUrl};
 use crate::failure::Failure;
 use crate::services::Fresh;
+use crate::stores::StoreArgs;
 
 pub(crate) use configure::{configure, model, tools};
 pub(crate) use interrupts::Interrupts;
+pub(crate) use verdict::{unanswered, verdict};
 
 /// Which session, and how it works.
 #[derive(Args)]
 pub(crate) struct Target {
-    /// The SQLite file, instead of the configured store
-    #[arg(long, value_name = "FILE")]
-    pub(crate) store: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreArgs,
     /// The session to go on with
     #[arg(long, conflicts_with = "latest")]
     pub(crate) session: Option<SessionId>,
     /// Go on with the newest session
     #[arg(long = "continue")]
     pub(crate) latest: bool,
+    /// The conversation of that session, such as a fork; without it the one that the session began with
+    #[arg(long, value_name = "ID", value_parser = conversation)]
+    pub(crate) conversation: Option<ConversationId>,
     /// The model, as PROVIDER/MODEL
     #[arg(long)]
     pub(crate) model: Option<String>,
@@ -42,16 +49,6 @@ pub(crate) struct Target {
     /// The folder that the tools work in, instead of the configured one
     #[arg(long)]
     pub(crate) workspace: Option<PathBuf>,
-}
-
-impl Target {
-    /// Where sessions are: the file of the command line, or what is configured.
-    fn url(&self, config: &Config) -> anyhow::Result<StoreUrl> {
-        match &self.store {
-            Some(file) => Ok(StoreUrl::Sqlite(file.clone())),
-            None => config.storage.url.parse().map_err(|error: crate::config::StoreUrlError| Failure::configuration(error.into()).into()),
-        }
-    }
 }
 
 /// An open store with what its sessions work with.
@@ -66,7 +63,7 @@ pub(crate) struct Work {
 
 impl Work {
     pub(crate) async fn open(target: Target, registry: Registry, config: &Config) -> anyhow::Result<Self> {
-        let url = target.url(config)?;
+        let url = target.store.url(config)?;
         let (opening, workspace) = (url.clone(), target.workspace.as_deref().unwrap_or(&config.tools.workspace));
         let store = tokio::task::spawn_blocking(move || opening.open()).await.context("open the store")??;
         let (services, fresh) = crate::services::services(registry, config, workspace).await?;
@@ -81,24 +78,79 @@ impl Work {
         session::session(&*self.store, &self.target, &self.url).await
     }
 
-    /// How a session is gone on with, by a command.
-    pub(crate) fn again(&self, command: &str, session: SessionId) -> String {
-        let store = self.target.store.as_ref().map(|file| format!(" --store {}", file.display())).unwrap_or_default();
-        format!("picofleet {command} --session {session}{store}")
+    /// The conversation that the command line names, or that the session began with.
+    pub(crate) async fn conversation(&self, harness: &Harness) -> anyhow::Result<Conversation> {
+        match self.target.conversation.filter(|id| *id != ROOT_CONVERSATION_ID) {
+            None => Ok(harness.root().await?),
+            Some(id) => harness.conversation(id).await?.ok_or_else(|| {
+                let session = harness.session();
+                let text =
+                    format!("there is no conversation {id} in session {session}; `picofleet inspect {session}` shows those that are there");
+                Failure::Usage(text).into()
+            }),
+        }
     }
 
-    /// What is said to somebody who does not wait for the end.
-    pub(crate) fn leave(&self, command: &str, session: SessionId, aborted: bool) -> anyhow::Error {
+    /// How a conversation is gone on with, by a command.
+    pub(crate) fn again(&self, command: &str, session: SessionId, conversation: ConversationId) -> String {
+        let conversation = if conversation == ROOT_CONVERSATION_ID { String::new() } else { format!(" --conversation {conversation}") };
+        let store = self.target.store.given().map(|store| format!(" --store {}", quoted(store))).unwrap_or_default();
+        format!("picofleet {command} --session {session}{conversation}{store}")
+    }
+
+    /// What is said to somebody who does not wait for the end; `None` where no conversation was reached yet.
+    pub(crate) fn leave(&self, command: &str, session: SessionId, conversation: Option<ConversationId>, how: Leaving) -> anyhow::Error {
+        let Leaving { aborted, code } = how;
+        let conversation = conversation.or(self.target.conversation).unwrap_or(ROOT_CONVERSATION_ID);
         let what = if aborted { "the abort is completed" } else { "the work goes on" };
         let text = match self.url {
-            StoreUrl::Sqlite(_) | StoreUrl::Jsonl(_) => format!("left; {what} with: {}", self.again(command, session)),
+            StoreUrl::Sqlite(_) | StoreUrl::Jsonl(_) => format!("left; {what} with: {}", self.again(command, session, conversation)),
             StoreUrl::Memory => "left; the work is gone, since its store was the memory of this process".to_owned(),
         };
-        Failure::Left(text).into()
+        Failure::Left { text, code }.into()
     }
+}
+
+/// Reads the id of a conversation.
+fn conversation(text: &str) -> Result<ConversationId, String> {
+    let number: i64 = text.parse().map_err(|_| "it is the number of a conversation".to_owned())?;
+    ConversationId::new(number).map_err(|error| error.to_string())
+}
+
+/// How somebody leaves.
+pub(crate) struct Leaving {
+    /// An abort is stored.
+    pub(crate) aborted: bool,
+    /// The exit code.
+    pub(crate) code: u8,
+}
+
+/// A word of a command line, as a shell reads it.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | ':' | '_' | '-' | '+' | ',' | '=' | '@' | '%');
+    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', "'\\''")).into() }
 }
 
 /// Whether nothing is to be waited for any more.
 pub(crate) fn left(result: &anyhow::Result<()>) -> bool {
     result.as_ref().is_err_and(Failure::leaves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_shell_reads_back_what_was_quoted() {
+        for (word, shown) in [
+            ("a/b-1.db", "a/b-1.db"),
+            ("jsonl:dir", "jsonl:dir"),
+            ("my db", "'my db'"),
+            ("it's", r"'it'\''s'"),
+            ("$HOME", "'$HOME'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), shown);
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! Lines as they are typed: with an editor and its history on a terminal, plain from a pipe.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,10 +8,13 @@ use anyhow::Context as _;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::error::ReadlineError;
 use rustyline::history::DefaultHistory;
-use rustyline::{Cmd, ConditionalEventHandler, Config, Editor, Event, EventContext, EventHandler, ExternalPrinter, KeyCode, KeyEvent};
-use rustyline::{Modifiers, RepeatCount};
+use rustyline::{
+    Cmd, ConditionalEventHandler, Config, Editor, Event, EventContext, EventHandler, KeyCode, KeyEvent, Modifiers, RepeatCount,
+};
 use tokio::sync::mpsc;
 
+use super::history::{HISTORY_MAX, History};
+use super::screen::{Screen, write};
 use crate::terminal;
 
 const PROMPT: &str = "> ";
@@ -20,8 +22,8 @@ const PROMPT: &str = "> ";
 /// A byte that a terminal sends for Esc is also how other keys begin: how long it is alone until it counts, in milliseconds.
 const ESCAPE_MS: u16 = 50;
 
-/// How many lines the history keeps.
-const HISTORY_MAX: usize = 1_000;
+/// Ends the state in which a terminal marks what is pasted; the editor begins it with each line.
+const NO_PASTE_MARKS: &str = "\x1b[?2004l";
 
 /// What was typed.
 #[derive(Debug)]
@@ -43,8 +45,8 @@ pub(super) struct Input {
     typed: mpsc::Receiver<Typed>,
     wanted: std::sync::mpsc::SyncSender<()>,
     asked: bool,
-    printer: Option<Box<dyn ExternalPrinter + Send>>,
-    before: Option<Termios>,
+    /// The terminal that an editor uses, and its state before that.
+    screen: Option<(Screen, Termios)>,
 }
 
 impl Input {
@@ -53,22 +55,23 @@ impl Input {
         let (sender, typed) = mpsc::channel(1);
         let (wanted, asked) = std::sync::mpsc::sync_channel(1);
         let edits = io::stdin().is_terminal() && io::stdout().is_terminal();
-        let (printer, before): (Option<Box<dyn ExternalPrinter + Send>>, _) = if edits {
+        let screen = if edits {
             let before = tcgetattr(io::stdin()).context("read the state of the terminal")?;
             let mut lines = Lines::open()?;
-            let printer = lines.editor.create_external_printer().context("share the terminal with the line editor")?;
-            spawn(move || serve(&asked, &sender, || lines.read()))?;
-            (Some(Box::new(printer)), Some(before))
+            let screen = Screen::start(lines.editor.create_external_printer().context("share the terminal with the line editor")?)?;
+            let edited = screen.clone();
+            spawn(move || serve(&asked, &sender, || edited.edit(|| lines.read())))?;
+            Some((screen, before))
         } else {
             spawn(move || serve(&asked, &sender, plain))?;
-            (None, None)
+            None
         };
-        Ok(Self { typed, wanted, asked: false, printer, before })
+        Ok(Self { typed, wanted, asked: false, screen })
     }
 
     /// Whether somebody types it at a terminal.
     pub(super) const fn edits(&self) -> bool {
-        self.printer.is_some()
+        self.screen.is_some()
     }
 
     /// What is typed next. Cancel-safe.
@@ -78,29 +81,37 @@ impl Input {
             let _ = self.wanted.try_send(());
             self.asked = true;
         }
+        if !self.edits() {
+            // What happened before the next line of a pipe was read is shown before it, too.
+            tokio::task::yield_now().await;
+        }
         let typed = self.typed.recv().await;
         self.asked = false;
         typed.unwrap_or(Typed::End)
     }
 
     /// Prints whole lines, above what is being typed.
-    pub(super) fn print(&mut self, text: &str) -> anyhow::Result<()> {
-        match &mut self.printer {
-            Some(printer) if self.asked => printer.print(text.to_owned()).context("write to the terminal"),
-            _ => {
-                let mut out = io::stdout().lock();
-                out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("write to standard output")
-            }
+    pub(super) fn print(&self, text: &str) -> anyhow::Result<()> {
+        match &self.screen {
+            Some((screen, _)) => screen.print(text),
+            None => write(text),
         }
+    }
+
+    /// Who prints, where that is not this thread.
+    pub(super) fn screen(&self) -> Option<Screen> {
+        self.screen.as_ref().map(|(screen, _)| screen.clone())
     }
 }
 
 impl Drop for Input {
     /// An editor that waits for a key has the terminal in a state of its own.
     fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
-        }
+        let Some((screen, before)) = &self.screen else { return };
+        let (rest, editing) = screen.close();
+        // Nothing can be done about a terminal that is gone.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+        let _ = if editing { write(&format!("{NO_PASTE_MARKS}\n{rest}")) } else { write(&rest) };
     }
 }
 
@@ -131,7 +142,7 @@ fn plain() -> Typed {
 struct Lines {
     editor: Editor<(), DefaultHistory>,
     escaped: Arc<AtomicBool>,
-    history: Option<PathBuf>,
+    history: Option<History>,
 }
 
 impl Lines {
@@ -142,11 +153,18 @@ impl Lines {
         let escaped = Arc::new(AtomicBool::new(false));
         let escape = EventHandler::Conditional(Box::new(Escape(Arc::clone(&escaped))));
         editor.bind_sequence(KeyEvent(KeyCode::Esc, Modifiers::NONE), escape);
-        let history = history();
-        if let Some(file) = &history {
-            // There is none yet, or it can't be read: then there is nothing to go back to.
-            let _ = editor.load_history(file);
-        }
+        let history = match History::open().transpose() {
+            Ok(history) => history,
+            Err(error) => {
+                unkept(&error);
+                None
+            }
+        };
+        let history = history.map(|(history, lines)| {
+            // A line like the one before is not kept twice.
+            lines.iter().for_each(|line| drop(editor.add_history_entry(line)));
+            history
+        });
         Ok(Self { editor, escaped, history })
     }
 
@@ -168,14 +186,17 @@ impl Lines {
         if line.trim().is_empty() || !self.editor.add_history_entry(line).unwrap_or(false) {
             return;
         }
-        if let Some(file) = &self.history
-            && let Err(error) = self.editor.save_history(file)
+        if let Some(history) = &mut self.history
+            && let Err(error) = history.add(line)
         {
-            let text = format!("[the history can't be kept in {}: {error}]", file.display());
-            let _ = writeln!(io::stderr(), "{}", terminal::line(&text));
+            unkept(&error);
             self.history = None;
         }
     }
+}
+
+fn unkept(error: &io::Error) {
+    let _ = writeln!(io::stderr(), "{}", terminal::line(&format!("[what is typed is not kept for the next chat: {error}]")));
 }
 
 /// Esc ends the line as Ctrl-C does, and says that it was Esc.
@@ -186,13 +207,4 @@ impl ConditionalEventHandler for Escape {
         self.0.store(true, Ordering::Release);
         Some(Cmd::Interrupt)
     }
-}
-
-/// Where the history is kept; `None` where there is no place for it.
-fn history() -> Option<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let home = || std::env::var_os("HOME").filter(|folder| !folder.is_empty()).map(|home| PathBuf::from(home).join(".local/state"));
-    let folder = state.or_else(home)?.join("picofleet");
-    std::fs::create_dir_all(&folder).ok()?;
-    Some(folder.join("chat-history"))
 }

@@ -2,10 +2,11 @@
 
 use picofleet_harness::events::{AgentEvent, EventSnapshot, MessageChange, OutputChange};
 use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, TextOrBlocks, UserBlock};
-use picofleet_session::{EntryId, EntryRecord, InputState, Json, SubmissionState};
+use picofleet_session::{EntryId, EntryRecord, Json};
 
 use crate::output::colors;
 use crate::terminal;
+use crate::work::unanswered;
 
 /// Longest line that waits for its end; a longer one is shown up to its last word.
 const LINE_MAX: usize = 100;
@@ -57,6 +58,13 @@ impl Show {
     /// Text that was typed here.
     pub(super) fn typed(&mut self, text: &str) {
         self.own.push(text.to_owned());
+    }
+
+    /// Text that was typed here and refused.
+    pub(super) fn refused(&mut self, text: &str) {
+        if let Some(place) = self.own.iter().rposition(|own| own == text) {
+            self.own.remove(place);
+        }
     }
 
     /// A remark that is not the model's.
@@ -111,9 +119,8 @@ impl Show {
             AgentEvent::CompactionEnd { .. } => self.note("the compaction is over"),
             AgentEvent::TaskFailed { task_id, kind, message } => self.note(&format!("task {task_id} ({kind}) failed: {message}")),
             AgentEvent::Submission { record } => {
-                if let SubmissionState::Input(InputState::Unanswered { reason, detail, .. }) = &record.state {
-                    let detail = detail.as_ref().map(|detail| format!(": {}", plain(detail))).unwrap_or_default();
-                    self.note(&format!("not answered, {reason}{detail}"));
+                if let Some(why) = unanswered(record) {
+                    self.note(&format!("not answered, {why}"));
                 }
             }
             _ => {}
@@ -274,10 +281,6 @@ impl Show {
             _ => self.ready.push_str(&format!("{line}\n")),
         }
     }
-}
-
-fn plain(detail: &Json) -> String {
-    detail.as_str().map_or_else(|| detail.to_string(), std::borrow::Cow::into_owned)
 }
 
 const fn text_of(block: &UserBlock) -> Option<&str> {

@@ -14,10 +14,11 @@ use tokio::task::JoinSet;
 
 use super::command::{Command, HELP};
 use super::input::{Input, Typed};
+use super::screen::Screen;
 use super::show::Show;
 use crate::engine::Engine;
 use crate::output::Table;
-use crate::work::{Interrupts, Work, configure, model, tools};
+use crate::work::{Interrupts, Leaving, Work, configure, model, tools};
 
 /// A conversation that is talked with.
 pub(super) struct Talk<'a> {
@@ -35,9 +36,9 @@ pub(super) struct Talk<'a> {
 }
 
 impl<'a> Talk<'a> {
-    pub(super) async fn begin(engine: &Engine, session: SessionId, work: &'a Work, input: &mut Input) -> anyhow::Result<Self> {
+    pub(super) async fn begin(engine: &Engine, session: SessionId, work: &'a Work, input: &Input) -> anyhow::Result<Self> {
         let harness = engine.harness(session);
-        let conversation = harness.root().await?;
+        let conversation = work.conversation(&harness).await?;
         configure(&conversation, work).await?;
         let events = conversation.events().await?;
         let (show, calls) = (Show::new(), JoinSet::new());
@@ -60,28 +61,39 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
-    fn flush(&mut self, input: &mut Input) -> anyhow::Result<()> {
+    fn flush(&mut self, input: &Input) -> anyhow::Result<()> {
         let text = self.show.take();
         if text.is_empty() { Ok(()) } else { input.print(&text) }
     }
 
     /// Talks until somebody leaves.
     pub(super) async fn go_on(&mut self, input: &mut Input, interrupts: &mut Interrupts) -> anyhow::Result<()> {
+        let screen = input.screen();
         loop {
             // What comes from a pipe is said one by one; at a terminal it steers.
             let listens = input.edits() || (!self.busy && self.calls.is_empty());
+            let full = screen.as_ref().filter(|screen| screen.full());
             let stays = tokio::select! {
                 biased;
-                batch = self.events.next() => {
-                    self.happened(batch)?;
-                    true
+                () = interrupts.next() => self.interrupted(interrupts)?,
+                // Before what happens, of which there may always be more: an editor shows that only while it is asked.
+                typed = input.next(), if listens => {
+                    interrupts.forget();
+                    self.heard(typed, interrupts).await?
                 }
                 Some(done) = self.calls.join_next() => {
                     self.answered(done?);
                     true
                 }
-                () = interrupts.next() => self.interrupted(interrupts.count())?,
-                typed = input.next(), if listens => self.typed(typed).await?,
+                batch = self.events.next(), if full.is_none() => {
+                    let was_busy = self.busy;
+                    self.happened(batch)?;
+                    if was_busy && !self.busy {
+                        interrupts.forget();
+                    }
+                    true
+                }
+                () = room(full), if full.is_some() => true,
             };
             self.flush(input)?;
             if !stays {
@@ -112,11 +124,13 @@ impl<'a> Talk<'a> {
     }
 
     /// Ctrl-C from elsewhere: a signal.
-    fn interrupted(&mut self, count: u32) -> anyhow::Result<bool> {
-        if count > 1 {
-            return Err(self.work.leave("chat", self.harness.session(), false));
-        }
-        Ok(self.stop_or_leave())
+    fn interrupted(&mut self, interrupts: &Interrupts) -> anyhow::Result<bool> {
+        if interrupts.leaves() { Err(self.left(interrupts)) } else { Ok(self.stop_or_leave()) }
+    }
+
+    fn left(&self, interrupts: &Interrupts) -> anyhow::Error {
+        let how = Leaving { aborted: false, code: interrupts.code() };
+        self.work.leave("chat", self.harness.session(), Some(self.conversation.id()), how)
     }
 
     /// Stops what runs; where nothing does, the second time leaves.
@@ -146,6 +160,19 @@ impl<'a> Talk<'a> {
         self.calls.spawn(async move { conversation.abort(false).await.map(|()| "aborted".to_owned()) });
     }
 
+    /// Does what was typed, for as long as nobody interrupts that. Whether the chat goes on.
+    async fn heard(&mut self, typed: Typed, interrupts: &mut Interrupts) -> anyhow::Result<bool> {
+        tokio::select! {
+            stays = self.typed(typed) => return stays,
+            () = interrupts.next() => {}
+        }
+        if interrupts.leaves() {
+            return Err(self.left(interrupts));
+        }
+        self.show.note("its answer is not waited for; Ctrl-C again leaves");
+        Ok(true)
+    }
+
     /// Whether the chat goes on.
     async fn typed(&mut self, typed: Typed) -> anyhow::Result<bool> {
         if !matches!(typed, Typed::Interrupt) {
@@ -173,7 +200,7 @@ impl<'a> Talk<'a> {
     }
 
     fn leave(&mut self) -> bool {
-        let again = self.work.again("chat", self.harness.session());
+        let again = self.work.again("chat", self.harness.session(), self.conversation.id());
         let text = if self.busy { "unfinished work goes on with" } else { "go on with" };
         self.show.note(&format!("{text}: {again}"));
         false
@@ -215,7 +242,8 @@ impl<'a> Talk<'a> {
 
     async fn say(&mut self, text: String, when: WhenBusy) -> anyhow::Result<()> {
         self.show.typed(&text);
-        let submission = self.conversation.submit(SubmissionDraft::input(text.as_str()).when_busy(when)).await?;
+        let submitted = self.conversation.submit(SubmissionDraft::input(text.as_str()).when_busy(when)).await;
+        let submission = submitted.inspect_err(|_| self.show.refused(&text))?;
         if matches!(submission.status().await?.state, SubmissionState::Input(InputState::Queued)) {
             self.show.note("queued");
         }
@@ -278,6 +306,14 @@ impl<'a> Talk<'a> {
         let text = if tools.is_empty() { "no tools".to_owned() } else { format!("tools: {}", tools.join(", ")) };
         self.show.note(&text);
         Ok(())
+    }
+}
+
+/// Waits until a screen takes more.
+async fn room(full: Option<&Screen>) {
+    match full {
+        Some(screen) => screen.room().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -7,20 +7,20 @@ use futures::FutureExt as _;
 use futures::future::Fuse;
 use picofleet_harness::line::{ConversationWatch, Followed};
 use picofleet_harness::wire::HostCall;
-use picofleet_session::{InputState, Json, ROOT_CONVERSATION_ID, SessionId, SubmissionId, SubmissionRecord, SubmissionState};
+use picofleet_session::{ConversationId, Json, SessionId, SubmissionId, SubmissionRecord};
 
 use super::Run;
 use super::printer::{Printer, idle};
 use crate::engine::Engine;
 use crate::failure::Failure;
-use crate::terminal;
-use crate::work::{Interrupts, configure};
+use crate::work::{Interrupts, configure, verdict};
 
 pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>, interrupts: &mut Interrupts) -> anyhow::Result<()> {
     let (mut follow, mut printer) = tokio::select! {
         begun = begin(engine, session, run) => begun?,
-        () = interrupts.next() => return Err(run.leave(session, false)),
+        () = interrupts.next() => return Err(run.leave(session, false, interrupts)),
     };
+    let conversation = follow.conversation;
     // Its answer comes when the tools have ended; a second Ctrl-C does not wait for that.
     let mut abort = Fuse::terminated();
     let mut told = false;
@@ -39,22 +39,17 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
                 }
             }
             () = interrupts.next() => {
-                if interrupts.count() > 1 {
-                    return Err(run.leave(session, follow.aborted));
+                if interrupts.leaves() {
+                    return Err(run.leave(session, follow.aborted, interrupts));
                 }
                 printer.note("aborting")?;
-                abort = engine.host::<Json>(session, HostCall::Abort { conversation: ROOT_CONVERSATION_ID, background: false }).boxed().fuse();
+                abort = engine.host::<Json>(session, HostCall::Abort { conversation, background: false }).boxed().fuse();
             }
             aborted = &mut abort => drop(aborted?),
         }
     };
-    printer.end(follow.watch.mount(), session)?;
-    let verdict = match (end, printer.failure()) {
-        (Some(record), _) => verdict(&record),
-        (None, Some(failure)) => Err(anyhow::anyhow!("unanswered: {}", terminal::line(failure))),
-        (None, None) => Ok(()),
-    };
-    match verdict {
+    printer.end(follow.watch.mount(), session, conversation)?;
+    match verdict(end.as_deref(), printer.failure()) {
         Err(error) if interrupts.count() > 0 => Err(error.context(Failure::Interrupted("aborted by Ctrl-C".to_owned()))),
         // Unfinished work of a session has no submission to tell how it ended.
         Ok(()) if interrupts.count() > 0 && follow.wanted.is_none() => bail!(Failure::Interrupted("aborted by Ctrl-C".to_owned())),
@@ -63,18 +58,19 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
 }
 
 async fn begin<'a>(engine: &'a Engine, session: SessionId, run: &Run<'_>) -> anyhow::Result<(Follow<'a>, Printer)> {
-    let conversation = engine.harness(session).root().await?;
+    let conversation = run.work.conversation(&engine.harness(session)).await?;
     // At once: unfinished work went on when the session opened, and what it does is shown.
-    let watch = engine.watch(session, ROOT_CONVERSATION_ID).await?;
+    let watch = engine.watch(session, conversation.id()).await?;
     let printer = Printer::new(watch.mount());
     configure(&conversation, run.work).await?;
     let wanted = run.submit(&conversation).await?;
-    Ok((Follow { engine, session, watch, wanted, aborted: false, missed: false }, printer))
+    Ok((Follow { engine, session, conversation: conversation.id(), watch, wanted, aborted: false, missed: false }, printer))
 }
 
 struct Follow<'a> {
     engine: &'a Engine,
     session: SessionId,
+    conversation: ConversationId,
     watch: ConversationWatch,
     /// The submission that is to be answered.
     wanted: Option<SubmissionId>,
@@ -112,18 +108,5 @@ impl Follow<'_> {
         let Some(submission) = self.wanted else { return Ok(None) };
         let record: SubmissionRecord = self.engine.host(self.session, HostCall::WaitSubmission { submission, timeout_ms: 0 }).await?;
         Ok(Some(Arc::new(record)))
-    }
-}
-
-pub(super) fn verdict(record: &SubmissionRecord) -> anyhow::Result<()> {
-    match &record.state {
-        SubmissionState::Input(InputState::Unanswered { reason, detail, .. }) => {
-            let detail = detail
-                .as_ref()
-                .map(|detail| detail.as_str().map_or_else(|| detail.to_string(), std::borrow::Cow::into_owned))
-                .map(|detail| format!(": {}", terminal::line(&detail)));
-            bail!("unanswered, {reason}{}", detail.unwrap_or_default())
-        }
-        _ => Ok(()),
     }
 }

@@ -5,20 +5,20 @@ use futures::FutureExt as _;
 use futures::future::Fuse;
 use picofleet_harness::events::AgentEvent;
 use picofleet_harness::host::{AgentEvents, Conversation, Harness};
-use picofleet_session::{Json, SessionId, SubmissionId, SubmissionRecord};
+use picofleet_session::message::Message;
+use picofleet_session::{EntryRecord, Json, SessionId, SubmissionId, SubmissionRecord};
 use serde::Serialize;
 
 use super::Run;
-use super::follow::verdict;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::output;
-use crate::work::{Interrupts, configure};
+use crate::work::{Interrupts, configure, verdict};
 
 pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>, interrupts: &mut Interrupts) -> anyhow::Result<()> {
     let mut lines = tokio::select! {
         begun = Lines::begin(engine, session, run) => begun?,
-        () = interrupts.next() => return Err(run.leave(session, false)),
+        () = interrupts.next() => return Err(run.leave(session, false, interrupts)),
     };
     let mut abort = Fuse::terminated();
     while !lines.done() {
@@ -28,8 +28,8 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
                 None => bail!("the session ended"),
             },
             () = interrupts.next() => {
-                if interrupts.count() > 1 {
-                    return Err(run.leave(session, false));
+                if interrupts.leaves() {
+                    return Err(run.leave(session, false, interrupts));
                 }
                 output::remark("aborting; Ctrl-C again leaves at once")?;
                 let conversation = lines.conversation.clone();
@@ -53,6 +53,8 @@ struct Lines {
     /// The submission that is to be answered.
     wanted: Option<SubmissionId>,
     settled: Option<SubmissionRecord>,
+    /// Why the last answer failed.
+    failure: Option<String>,
     /// Somebody is being answered.
     busy: bool,
 }
@@ -73,6 +75,9 @@ struct Ended<'a> {
     /// The submission as it was settled; absent where nothing was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     submission: Option<&'a SubmissionRecord>,
+    /// Why there is no answer; absent where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     /// What the conversation spent so far.
     usage: Json,
 }
@@ -80,14 +85,14 @@ struct Ended<'a> {
 impl Lines {
     async fn begin(engine: &Engine, session: SessionId, run: &Run<'_>) -> anyhow::Result<Self> {
         let harness = engine.harness(session);
-        let conversation = harness.root().await?;
+        let conversation = run.work.conversation(&harness).await?;
         let events = conversation.events().await?;
         let busy = events.snapshot().run.is_some();
         output::json(&Begun { r#type: "session", session, conversation: conversation.id() })?;
         output::json(&AgentEvent::Snapshot(Box::new(events.snapshot().clone())))?;
         configure(&conversation, run.work).await?;
         let wanted = run.submit(&conversation).await?;
-        Ok(Self { harness, conversation, events, wanted, settled: None, busy })
+        Ok(Self { harness, conversation, events, wanted, settled: None, failure: None, busy })
     }
 
     const fn done(&self) -> bool {
@@ -100,17 +105,28 @@ impl Lines {
             match event {
                 AgentEvent::RunStart { .. } => self.busy = true,
                 AgentEvent::RunEnd { .. } => self.busy = false,
+                AgentEvent::MessageEnd { entry } => self.ended(entry),
                 AgentEvent::Submission { record } if Some(record.id) == self.wanted && record.settled() => {
                     self.settled = Some(SubmissionRecord::clone(record));
                 }
                 AgentEvent::Snapshot(snapshot) => {
                     self.busy = snapshot.run.is_some();
+                    snapshot.entries().map_err(anyhow::Error::msg)?.iter().for_each(|entry| self.ended(entry));
                     self.look().await?;
                 }
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// Notes how an answer ended.
+    fn ended(&mut self, entry: &EntryRecord) {
+        for message in entry.model.iter().flatten() {
+            if let Message::Assistant(message) = message {
+                self.failure.clone_from(&message.error_message);
+            }
+        }
     }
 
     /// A snapshot takes the place of events: the submission may have been settled in one of them.
@@ -125,7 +141,9 @@ impl Lines {
     async fn end(&self) -> anyhow::Result<()> {
         let usage = Json::from_serde(&self.conversation.usage().await?)?;
         let session = self.harness.session();
-        output::json(&Ended { r#type: "result", session, submission: self.settled.as_ref(), usage })?;
-        self.settled.as_ref().map_or(Ok(()), verdict)
+        let verdict = verdict(self.settled.as_ref(), self.failure.as_deref());
+        let error = verdict.as_ref().err().map(ToString::to_string);
+        output::json(&Ended { r#type: "result", session, submission: self.settled.as_ref(), error, usage })?;
+        verdict
     }
 }

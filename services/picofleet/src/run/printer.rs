@@ -2,7 +2,7 @@
 
 mod output;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 
 use anyhow::Context as _;
 use picofleet_harness::frame::Frame;
@@ -10,8 +10,9 @@ use picofleet_harness::live::{LIVE, LiveState, SlotStatus, ToolSlot};
 use picofleet_harness::usage::{USAGE, UsageState, add};
 use picofleet_harness::view::Mount;
 use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, Usage, UserBlock};
-use picofleet_session::{EntryRecord, Json, SessionId};
+use picofleet_session::{ConversationId, EntryRecord, Json, ROOT_CONVERSATION_ID, SessionId};
 
+use crate::output::colors;
 use crate::terminal;
 use output::Output;
 
@@ -40,8 +41,14 @@ pub(super) fn idle(documents: &Mount) -> bool {
 impl Printer {
     /// What stands in the documents now is not part of what the run costs.
     pub(super) fn new(documents: &Mount) -> Self {
-        let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-        Self { color, shown: Shown::default(), output: Output::default(), open_line: false, before: usage(documents), failure: None }
+        Self {
+            color: colors(),
+            shown: Shown::default(),
+            output: Output::default(),
+            open_line: false,
+            before: usage(documents),
+            failure: None,
+        }
     }
 
     pub(super) fn frame(&mut self, frame: &Frame, documents: &Mount) -> anyhow::Result<()> {
@@ -62,7 +69,7 @@ impl Printer {
     }
 
     /// What this run cost, and the session to go on with.
-    pub(super) fn end(&mut self, documents: &Mount, session: SessionId) -> anyhow::Result<()> {
+    pub(super) fn end(&mut self, documents: &Mount, session: SessionId, conversation: ConversationId) -> anyhow::Result<()> {
         self.close_line()?;
         let total = |state: Option<UsageState>| {
             let mut sum = Usage::default();
@@ -72,12 +79,13 @@ impl Printer {
         let (before, after) = (total(self.before.take()), total(usage(documents)));
         let (input, output) = (after.input.saturating_sub(before.input), after.output.saturating_sub(before.output));
         let cost = (after.cost.total - before.cost.total).max(0.0);
-        self.note(&format!("{input} tokens in, {output} out, ${cost:.4}; session {session}"))
+        let fork = if conversation == ROOT_CONVERSATION_ID { String::new() } else { format!(", conversation {conversation}") };
+        self.note(&format!("{input} tokens in, {output} out, ${cost:.4}; session {session}{fork}"))
     }
 
     /// Why the last answer that was shown failed.
-    pub(super) const fn failure(&self) -> Option<&String> {
-        self.failure.as_ref()
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     /// A remark that is not the model's.

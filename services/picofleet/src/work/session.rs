@@ -10,6 +10,9 @@ use crate::failure::Failure;
 
 /// The session that the arguments name, or a new one.
 pub(super) async fn session(store: &dyn Store, target: &Target, url: &StoreUrl) -> anyhow::Result<SessionId> {
+    if target.conversation.is_some() && target.session.is_none() && !target.latest {
+        bail!(Failure::Usage("--conversation needs the session that it is in: name it with --session or --continue".to_owned()));
+    }
     if let Some(id) = target.session {
         return match store.session(id).await? {
             Some(session) => Ok(session.id),

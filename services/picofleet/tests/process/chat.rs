@@ -2,8 +2,11 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd;
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::{ControlModes, InputModes, LocalModes, OutputModes, tcgetattr};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Child;
 
@@ -15,12 +18,25 @@ const SCRIPT: &str = r#"
 turns = [
     { when = { user = "slow", turn = 0 }, blocks = [{ type = "text", chunks = ["begun\n"] }, { type = "delay", ms = 600000 }] },
     { when = { user = "files", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo from-the-tool" } }] },
+    { when = { user = "flood", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "yes noise" } }] },
     { when = { user = "wait", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo waits; while ! test -e go; do sleep 0.05; done" } }] },
     { when = { user = "other way" }, blocks = [{ type = "text", chunks = ["went the other way"] }] },
     { when = { turn = 0 }, blocks = [{ type = "text", chunks = ["first ", "answer"] }] },
     { when = { turn = 1 }, blocks = [{ type = "text", chunks = ["second answer"] }] },
     { when = {}, blocks = [{ type = "text", chunks = ["later answer"] }] },
 ]
+"#;
+
+const HOSTILE: &str = r#"
+[[turns]]
+blocks = [
+    { type = "thinking", chunks = ["a \u001b[2Jthought"] },
+    { type = "text", chunks = ["two\n\tlines \u001b]0;title\u0007 here"] },
+    { type = "toolCall", name = "ba\u001b[1m\nsh", arguments = {} },
+    { type = "toolCall", name = "bash", arguments = { command = "printf 'printed \\033[7mby a tool\\n'", note = "\u009b2J" } },
+]
+[[turns]]
+error = "400 no \u001b[31msuch\nthing"
 "#;
 
 /// Says lines, one after the other, and leaves at the end of them.
@@ -100,6 +116,83 @@ async fn commands_change_the_conversation() {
     );
 }
 
+/// What a model, a server and a tool say is shown; the terminal obeys none of it.
+#[tokio::test]
+async fn escape_sequences_are_shown_and_not_obeyed() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(HOSTILE);
+    std::fs::create_dir(place.path("workspace")).unwrap();
+    place.write("workspace/colors", "from \x1b[31ma file\n");
+    let text = piped(&place, &[], "hello \x1b[2Jyou\n/\x1b[1mnope\n").await.with(0);
+    let shown = [
+        "a \\u{1b}[2Jthought",
+        "two\n\tlines \\u{1b}]0;title\\u{7} here",
+        "* ba\\u{1b}[1m\\nsh {}",
+        "\\u{9b}2J",
+        // The tool gives no escape sequence on.
+        "printed [7mby a tool",
+        "not answered, ",
+        "400 no \\u{1b}[31msuch\\nthing",
+        "there is no /\\u{1b}[1mnope",
+    ];
+    in_order(&text, &shown);
+    // Also where it was left is shown so.
+    let again = piped(&place, &["--continue"], "").await.with(0);
+    assert!(again.contains("lines \\u{1b}]0;title\\u{7} here"), "{again}");
+    for text in [text, again] {
+        assert!(text.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control()), "{text:?}");
+    }
+}
+
+/// The command line that a chat ends with.
+fn again(text: &str) -> Vec<&str> {
+    let line = text.split_once("go on with: picofleet chat ").unwrap().1.split(']').next().unwrap();
+    line.split(' ').collect()
+}
+
+#[tokio::test]
+async fn a_fork_is_gone_on_with() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    let text = piped(&place, &["--store", "jsonl:lines"], "hello\n/fork\nmore").await.with(0);
+    let arguments = again(&text);
+    let [_, session, _, fork, _, store] = arguments[..] else { panic!("{arguments:?}") };
+    assert_eq!(arguments, ["--session", session, "--conversation", fork, "--store", "jsonl:lines"]);
+    // The fork has what was said in it, the conversation that it was made of has not.
+    let forked = piped(&place, &arguments, "").await.with(0);
+    in_order(&forked, &["hello\n", "first answer\n", "more\n", "second answer\n"]);
+    assert_eq!(again(&forked), arguments);
+    let root = piped(&place, &["--session", session, "--store", store], "").await.with(0);
+    assert!(root.contains("first answer") && !root.contains("second answer"), "{root}");
+    // `run` goes on with it, too, in both forms.
+    let run = place.run(&[&["run", "once more"], &arguments[..]].concat()).await.with(0);
+    assert!(run.contains("later answer") && run.contains(&format!("; session {session}, conversation {fork}]")), "{run}");
+    let lines = place.run(&[&["run", "--json", "again"], &arguments[..]].concat()).await.with(0);
+    assert!(lines.contains("later answer") && lines.contains(&format!("\"conversation\":{fork}")), "{lines}");
+}
+
+#[tokio::test]
+async fn a_conversation_that_is_not_there_is_a_usage_error() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    place.run(&["run", "hello"]).await.with(0);
+    for command in [&["chat"][..], &["run", "more"], &["run", "--json", "more"]] {
+        let nowhere = place.run(&[command, &["--conversation", "1"]].concat()).await.with(64);
+        assert!(nowhere.contains("--conversation needs the session"), "{nowhere}");
+        let unknown = place.run(&[command, &["--continue", "--conversation", "99"]].concat()).await.with(64);
+        assert!(unknown.contains("there is no conversation 99 in session"), "{unknown}");
+        let none = place.run(&[command, &["--continue", "--conversation", "x"]].concat()).await.with(64);
+        assert!(none.contains("it is the number of a conversation"), "{none}");
+    }
+}
+
+#[tokio::test]
+async fn the_line_to_go_on_with_is_one_for_a_shell() {
+    let _runs = RUNS.read().await;
+    let text = piped(&Place::scripted(SCRIPT), &["--store", "my $store.db"], "hello").await.with(0);
+    assert!(text.contains(" --store 'my $store.db']"), "{text}");
+}
+
 #[tokio::test]
 async fn usage_errors_are_said_as_elsewhere() {
     let _runs = RUNS.read().await;
@@ -114,6 +207,8 @@ async fn usage_errors_are_said_as_elsewhere() {
 struct Terminal {
     child: Child,
     keys: File,
+    /// How the terminal was before.
+    before: Modes,
     shown: tokio::sync::mpsc::Receiver<String>,
     text: String,
 }
@@ -121,6 +216,7 @@ struct Terminal {
 impl Terminal {
     fn open(place: &Place, arguments: &[&str]) -> Self {
         let (shows, written) = terminal();
+        let before = modes(&shows);
         let mut command = place.command(&[&["chat"], arguments].concat());
         let ends = || Stdio::from(written.try_clone().unwrap());
         command.stdin(ends()).stdout(ends()).stderr(ends()).env("TERM", "xterm");
@@ -139,7 +235,7 @@ impl Terminal {
                 }
             }
         });
-        Self { child, keys, shown, text: String::new() }
+        Self { child, keys, before, shown, text: String::new() }
     }
 
     /// Waits until a text is shown, and forgets what came up to it.
@@ -160,9 +256,24 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    async fn end(mut self) -> Option<i32> {
-        soon("the end of the chat", self.child.wait()).await.unwrap().code()
+    fn send(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
     }
+
+    /// Waits for its end, which leaves the terminal as it was.
+    async fn end(mut self) -> Option<i32> {
+        let code = soon("the end of the chat", self.child.wait()).await.unwrap().code();
+        assert_eq!(modes(&self.keys), self.before);
+        code
+    }
+}
+
+type Modes = (InputModes, OutputModes, ControlModes, LocalModes);
+
+/// How a terminal treats what is typed and shown.
+fn modes(terminal: impl AsFd) -> Modes {
+    let now = tcgetattr(terminal).unwrap();
+    (now.input_modes, now.output_modes, now.control_modes, now.local_modes)
 }
 
 const ENTER: &str = "\r";
@@ -185,6 +296,87 @@ async fn what_is_typed_while_it_works_steers() {
     chat.until("went the other way").await;
     chat.press(CTRL_D);
     chat.until("go on with: picofleet chat --session ").await;
+    assert_eq!(chat.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn what_is_for_later_is_said_after_the_answer() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    let mut chat = Terminal::open(&place, &[]);
+    chat.until("> ").await;
+    chat.press(&format!("please wait{ENTER}"));
+    chat.until("waits").await;
+    chat.press(&format!("/later go the other way{ENTER}"));
+    chat.until("[queued]").await;
+    place.write("workspace/go", "");
+    chat.until("second answer").await;
+    chat.until("went the other way").await;
+    chat.press(CTRL_D);
+    assert_eq!(chat.end().await, Some(0));
+}
+
+/// While a tool prints without an end the editor returns again and again, and what is printed between two lines stops nobody.
+#[tokio::test]
+async fn keys_work_while_a_tool_floods_the_terminal() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    let mut chat = Terminal::open(&place, &[]);
+    chat.until("> ").await;
+    chat.press(&format!("flood{ENTER}"));
+    chat.until("\x1b[2mnoise\x1b").await;
+    // Each ends a line of the editor.
+    for _ in 0..20 {
+        chat.press(ENTER);
+        chat.until("> ").await;
+    }
+    chat.press(ESCAPE);
+    chat.until("[aborting]").await;
+    chat.until("not answered, aborted").await;
+    chat.press(CTRL_D);
+    chat.until("go on with: picofleet chat --session ").await;
+    assert_eq!(chat.end().await, Some(0));
+}
+
+/// What ends programs leaves the terminal as it was, and the work for the next start.
+#[tokio::test]
+async fn signals_that_end_programs_leave_the_terminal_as_it_was() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        for works in [false, true] {
+            let mut chat = Terminal::open(&place, &[]);
+            chat.until("> ").await;
+            if works {
+                chat.press(&format!("slow{ENTER}"));
+                chat.until("begun").await;
+                chat.until("> ").await;
+            }
+            assert_ne!(modes(&chat.keys), chat.before, "the editor has the terminal");
+            chat.send(signal);
+            chat.until("\x1b[?2004l").await;
+            chat.until("left; the work goes on with: picofleet chat --session ").await;
+            assert_eq!(chat.end().await, Some(code));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_ctrl_c_of_an_earlier_answer_does_not_count() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    let mut chat = Terminal::open(&place, &[]);
+    chat.until("> ").await;
+    for _ in 0..2 {
+        chat.press(&format!("slow{ENTER}"));
+        chat.until("begun").await;
+        // From elsewhere: while the editor waits, the key is none.
+        chat.send(Signal::INT);
+        chat.until("[aborting]").await;
+        chat.until("not answered, aborted").await;
+        chat.until("> ").await;
+    }
+    chat.press(CTRL_D);
     assert_eq!(chat.end().await, Some(0));
 }
 

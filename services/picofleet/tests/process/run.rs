@@ -1,6 +1,6 @@
 //! `run`: stores, sessions, defaults and tools.
 
-use crate::place::{Place, RUNS};
+use crate::place::{Ended, Place, RUNS};
 use crate::server::{APIS, Manner, Server, acme};
 
 /// Answers prompts with text, and the word `files` with a call of `bash` first.
@@ -65,6 +65,18 @@ async fn memory_keeps_nothing() {
     let gone = place.run(&["run", "--continue"]).await.with(64);
     assert!(gone.contains("there is no session in memory: yet"), "{gone}");
     assert!(!place.path("picofleet.db").exists());
+}
+
+#[tokio::test]
+async fn a_store_is_named_as_elsewhere() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(CALLS);
+    let id = session(&place.run(&["run", "hello", "--store", "jsonl:lines"]).await.with(0));
+    assert!(place.read(&format!("lines/{id}/main.jsonl")).contains("first answer"));
+    let more = place.run(&["run", "more", "--session", &id, "--store", "jsonl:lines"]).await.with(0);
+    assert!(more.contains("second answer") && !place.path("picofleet.db").exists(), "{more}");
+    let wrong = place.run(&["run", "hello", "--store", "postgres://x"]).await.with(64);
+    assert!(wrong.contains("cannot open PostgreSQL"), "{wrong}");
 }
 
 #[tokio::test]
@@ -207,7 +219,54 @@ async fn json_lines_tell_the_whole_run() {
     assert_eq!((types.last().unwrap().as_str(), status.as_str().unwrap().as_ref()), ("result", "done"));
     assert_eq!(lines[0].get("session"), result.get("session"));
 
-    // A failure is in the result and in the exit code.
-    let failed = place.run(&["run", "--json", "--tools", "", "x", "--store", "other.db"]).await;
-    assert_eq!(failed.code, Some(64), "{failed:?}");
+    assert_eq!(result.get("error"), None);
+
+    let wrong = place.run(&["run", "--json", "--tools", "", "x", "--store", "other.db"]).await;
+    assert_eq!((wrong.code, wrong.out.as_str()), (Some(64), ""), "{wrong:?}");
+}
+
+/// The last line of JSON lines, which tells that there is no answer.
+#[track_caller]
+fn unanswered(ended: &Ended) -> picofleet_session::Json {
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let result = lines(&ended.out).pop().unwrap();
+    assert_eq!(result.get("type").unwrap().as_str().unwrap(), "result");
+    let error = result.get("error").unwrap().as_str().unwrap().into_owned();
+    assert!(error.starts_with("unanswered") && error.contains("400 no such thing"), "{error}");
+    assert!(ended.err.contains(&error), "{ended:?}");
+    result
+}
+
+#[tokio::test]
+async fn a_failed_answer_is_in_the_result_and_in_the_exit_code() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted("[[turns]]\nerror = \"400 no such thing\"\n");
+    let result = unanswered(&place.run(&["run", "--json", "hello"]).await);
+    let status = result.get("submission").and_then(|record| record.get("status")).unwrap();
+    assert_eq!(status.as_str().unwrap(), "unanswered");
+}
+
+/// Unfinished work has no submission that tells how it ended.
+#[tokio::test]
+async fn a_failed_answer_of_unfinished_work_is_so_too() {
+    let _alone = RUNS.write().await;
+    let place = Place::scripted(
+        r#"
+[[turns]]
+blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo begun; sleep 600" } }]
+[[turns]]
+error = "400 no such thing"
+"#,
+    );
+    for form in [&["run", "--continue", "--json"][..], &["run", "--continue"]] {
+        let mut run = place.start(&["run", "hello"]);
+        run.until("begun\n").await;
+        run.kill().await;
+        let ended = place.run(form).await;
+        if form.contains(&"--json") {
+            assert_eq!(unanswered(&ended).get("submission"), None);
+        }
+        assert!(ended.err.contains("unanswered: 400 no such thing"), "{ended:?}");
+        assert_eq!(ended.code, Some(1));
+    }
 }
