@@ -1,8 +1,10 @@
 //! Each rule, broken once in a session that is as it should be.
 
-use picofleet_session::storage::ExportLine;
+use picofleet_session::storage::{ExportLine, FINDINGS_MAX, Finding};
 
+use super::Found;
 use super::model::Model;
+use crate::config::StoreUrl;
 
 /// A conversation whose generation waits for its tool, with an input in the run, one in the inbox, and a subagent of the tool.
 const LINES: &str = r#"
@@ -160,4 +162,24 @@ fn a_session_that_could_not_be_read_to_its_end_is_not_judged_as_a_whole() {
         model.take(ExportLine::from_text(line.as_bytes()).unwrap());
     }
     assert_eq!(model.finish(false), []);
+}
+
+/// Whatever number of notes keeps no finding out, and where there is more than is kept there is a finding, so that the doctor fails.
+#[test]
+fn notes_keep_no_finding_out() {
+    let mut found = Found::default();
+    (0..=FINDINGS_MAX).for_each(|n| found.add(Finding::of_store("import", format!("note {n}"))));
+    found.add(Finding::of_store("integrity", "a page"));
+    let report = found.report(&StoreUrl::Memory, 0);
+    assert_eq!((report.findings.len(), report.notes.len(), report.more, report.more_notes), (1, FINDINGS_MAX, false, true));
+    assert!(report.text().contains("more than 1000 notes"), "{}", report.text());
+}
+
+#[test]
+fn more_findings_than_are_kept_are_said() {
+    let mut found = Found::default();
+    (0..FINDINGS_MAX * 2).for_each(|n| found.add(Finding::of_store("orphan", format!("rows {n}"))));
+    assert!(found.full());
+    let report = found.report(&StoreUrl::Memory, 0);
+    assert_eq!((report.findings.len(), report.more), (FINDINGS_MAX, true));
 }
