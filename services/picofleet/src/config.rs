@@ -3,6 +3,7 @@
 mod check;
 mod merge;
 mod place;
+pub(crate) mod print;
 mod store;
 
 use std::ffi::OsString;
