@@ -31,7 +31,7 @@ async fn what_is_configured_is_printed_as_json_too() {
     let check = place.run(&["config", "check", "-o", "json"]).await.with(0);
     assert_eq!(check, "{\"file\":\"picofleet.toml\",\"providers\":1,\"models\":1}\n");
     let shown = place.run(&["config", "show", "-o", "json"]).await.with(0);
-    assert!(shown.contains("\"storage\":{\"url\":\"sqlite:./picofleet.db\"}") && !shown.contains("hunter2"), "{shown}");
+    assert!(shown.contains("\"storage\":{\"url\":\"sqlite:./picofleet.db\",\"fsync\":true}") && !shown.contains("hunter2"), "{shown}");
     let models = place.run(&["models", "list", "-o", "json"]).await.with(0);
     let begin = "{\"models\":[{\"model\":\"a/m\",\"api\":\"anthropic-messages\",\"contextWindow\":100,\"maxTokens\":10,\"default\":true}";
     assert!(models.starts_with(begin) && models.contains("\"problems\":[{\"provider\":\"a\",\"error\":"), "{models}");

@@ -312,3 +312,18 @@ async fn an_export_whose_folder_can_not_be_flushed_is_told_apart() {
     assert_eq!(place.read("out/a.jsonl"), data(&place, &["export", &id]).await);
     assert_eq!(folder.read_dir().unwrap().count(), 1);
 }
+
+/// Where a loss of power is provided for, a sync that fails is told; otherwise there is none.
+#[tokio::test]
+async fn stores_are_synced_unless_that_is_switched_off() {
+    let (mut place, id) = place().await;
+    place.run(&["export", &id, "a.jsonl"]).await.with(0);
+    for (fsync, code) in [(None, 1), (Some("true"), 1), (Some("false"), 0)] {
+        fsync.into_iter().for_each(|fsync| place.set("PICOFLEET_STORAGE__FSYNC", fsync));
+        let folder = format!("lines-{}", fsync.unwrap_or("default"));
+        let faults = [("FAULTFS_MATCH", folder.as_str()), ("FAULTFS_CALL", "fsync"), ("FAULTFS_DO", "eio"), ("FAULTFS_AT", "1")];
+        let store = format!("jsonl:{folder}");
+        let ended = with_faults(&place, &["import", "a.jsonl", "--store", &store], &faults).await;
+        assert_eq!(ended.code, Some(code), "{fsync:?}: {ended:?}");
+    }
+}
