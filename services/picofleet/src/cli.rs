@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use picofleet_session::SessionId;
 
 use crate::backup::BackupArgs;
@@ -11,6 +11,7 @@ use crate::doctor::DoctorArgs;
 use crate::export::ExportArgs;
 use crate::import::ImportArgs;
 use crate::inspect::InspectArgs;
+use crate::output::Format;
 use crate::run::RunArgs;
 
 /// A durable agent harness that runs as a fleet.
@@ -30,19 +31,29 @@ pub(crate) enum ConfigCommand {
     ///
     /// It looks at the configuration alone, and not at whether variables are set, files are there or servers answer: `models list` shows
     /// missing keys, files and scripts, and `models test` asks a server
-    Check,
+    Check(OutputArgs),
     /// Print the configuration with its defaults and overrides; secrets are hidden
-    Show,
+    Show(OutputArgs),
+}
+
+/// For commands that have nothing else to choose.
+#[derive(Args)]
+pub(crate) struct OutputArgs {
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum ModelsCommand {
     /// List the configured models, and the providers that can't be used for want of a key, a file or a script
-    List,
+    List(OutputArgs),
     /// Ask a model for a streamed answer, a tool call and an error, and say what worked
     Test {
         /// The model, as PROVIDER/MODEL
         model: String,
+        #[command(flatten)]
+        output: OutputArgs,
     },
 }
 

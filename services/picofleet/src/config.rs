@@ -3,6 +3,7 @@
 mod check;
 mod merge;
 mod place;
+pub(crate) mod print;
 mod store;
 
 use std::ffi::OsString;
@@ -41,11 +42,13 @@ pub struct Config {
 pub struct Storage {
     /// `sqlite:PATH`, `jsonl:DIR` or `memory:`; see [`StoreUrl`].
     pub url: String,
+    /// Whether a loss of power is provided for; see [`StoreUrl::open`].
+    pub fsync: bool,
 }
 
 impl Default for Storage {
     fn default() -> Self {
-        Self { url: "sqlite:./picofleet.db".to_owned() }
+        Self { url: "sqlite:./picofleet.db".to_owned(), fsync: true }
     }
 }
 

@@ -10,10 +10,11 @@ use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use picofleet_session::SessionId;
 use picofleet_session::storage::{ExportLine, StorageError};
+use serde::Serialize;
 
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, Format};
 use crate::stores::{self, StoreArgs};
 
 /// What `picofleet export` takes.
@@ -29,12 +30,23 @@ pub(crate) struct ExportArgs {
     force: bool,
     #[command(flatten)]
     store: StoreArgs,
+    /// How to say what was done; only with a file, since standard output has the lines
+    #[arg(short, long, value_enum, default_value_t, requires = "file")]
+    output: Format,
 }
 
 type Lines = BoxStream<'static, Result<ExportLine, StorageError>>;
 
 /// What was written.
 struct Written {
+    lines: u64,
+    sha256: String,
+}
+
+#[derive(Serialize)]
+struct Done {
+    session: SessionId,
+    file: String,
     lines: u64,
     sha256: String,
 }
@@ -52,7 +64,10 @@ pub(crate) async fn export(args: ExportArgs, config: &Config) -> anyhow::Result<
     };
     store.close().await?;
     let Written { lines, sha256 } = written;
-    output::remark(&format!("exported session {}: {lines} lines, SHA-256 {sha256}", args.session))
+    match (args.output, args.file) {
+        (Format::Json, Some(file)) => output::json(&Done { session: args.session, file: file.display().to_string(), lines, sha256 }),
+        _ => output::remark(&format!("exported session {}: {lines} lines, SHA-256 {sha256}", args.session)),
+    }
 }
 
 /// Writes the lines and the last one, which says how many there were.
@@ -80,7 +95,13 @@ async fn to_file(lines: Lines, file: &Path) -> anyhow::Result<Written> {
         // The first error counts; what can't be removed has no name that looks complete.
         let _ = std::fs::remove_file(&part);
     }
-    written.with_context(|| format!("the export was not written: {} is as it was before", file.display()))
+    let written = written.with_context(|| format!("the export was not written: {} is as it was before", file.display()))?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| {
+        let (file, folder) = (file.display(), folder.display());
+        format!("{file} has the whole export, but its folder {folder} could not be flushed to the disk: a loss of power may take its name; export again")
+    })?;
+    Ok(written)
 }
 
 async fn to_part(lines: Lines, part: &Path, file: &Path) -> anyhow::Result<Written> {
@@ -88,7 +109,5 @@ async fn to_part(lines: Lines, part: &Path, file: &Path) -> anyhow::Result<Writt
     let written = write(lines.boxed(), &mut to).await.with_context(|| format!("write {}", part.display()))?;
     to.sync_all().with_context(|| format!("flush {} to the disk", part.display()))?;
     std::fs::rename(part, file).with_context(|| format!("give {} its name {}", part.display(), file.display()))?;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| format!("flush {} to the disk", folder.display()))?;
     Ok(written)
 }

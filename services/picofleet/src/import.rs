@@ -46,17 +46,17 @@ pub(crate) async fn import(args: ImportArgs, config: &Config) -> anyhow::Result<
     let name = file.as_ref().map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
     // Before the store, which is made where there is none.
     let (lines, count) = lines::lines(file).with_context(|| format!("read {name}"))?;
-    let opening = url.clone();
-    let store = tokio::task::spawn_blocking(move || opening.open()).await.context("open the store")??;
+    let (opening, fsync) = (url.clone(), config.storage.fsync);
+    let store = tokio::task::spawn_blocking(move || opening.open(fsync)).await.context("open the store")??;
     let clock = Clock::system();
     let id = if args.keep_id { ImportId::Keep } else { ImportId::New };
     let imported = store.import(ImportTarget { id, tenant: Tenant::default(), at: clock.now() }, lines).await;
     let session = match imported {
         Ok(session) => session.id,
         Err(error) => {
-            sweep(&*store, &clock).await?;
-            store.close().await?;
-            return Err(explained(error, &name, &url));
+            let error = explained(error, &name, &url);
+            clear(&*store, &clock).await;
+            return Err(error);
         }
     };
     store.close().await?;
@@ -71,15 +71,22 @@ pub(crate) async fn import(args: ImportArgs, config: &Config) -> anyhow::Result<
     }
 }
 
-/// Removes what a failed import left where nobody sees it.
-async fn sweep(store: &dyn Store, clock: &Clock) -> anyhow::Result<()> {
-    loop {
+/// Removes what a failed import left where nobody sees it, and closes the store. What fails here is said beside the error that came first
+/// and does not take its place.
+async fn clear(store: &dyn Store, clock: &Clock) {
+    let swept = loop {
         match store.maintain(SWEEP_ROWS, clock.now()).await {
             Ok(done) if done.more => {}
-            Ok(_) => return Ok(()),
-            Err(error) => return output::remark(&format!("rows of the failed import stay until the store is maintained again: {error}")),
+            swept => break swept,
         }
-    }
+    };
+    let closed = store.close().await;
+    let failed = [
+        swept.err().map(|error| format!("rows of the failed import stay until the store is maintained again: {error}")),
+        closed.err().map(|error| format!("the store was not closed in order: {error}")),
+    ];
+    // The first error is told whether or not these can be.
+    failed.into_iter().flatten().for_each(|text| drop(output::remark(&text)));
 }
 
 /// What went wrong and what to do about it.

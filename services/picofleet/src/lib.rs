@@ -70,17 +70,6 @@ pub fn main(registry: impl FnOnce() -> anyhow::Result<Registry>) -> ExitCode {
     }
 }
 
-fn print(text: &str) -> anyhow::Result<()> {
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
-}
-
-fn checked(loaded: &Loaded) -> anyhow::Result<()> {
-    let file = loaded.file.as_deref().map_or_else(|| "no file, only defaults".to_owned(), |file| file.display().to_string());
-    let models: usize = loaded.config.providers.values().map(|provider| provider.models.len()).sum();
-    let ok = format!("ok: {file}; {} providers, {models} models", loaded.config.providers.len());
-    print(&format!("{ok}\nproviders that can't be used now, for want of a key or a file: `picofleet models list` shows them\n"))
-}
-
 fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
@@ -93,10 +82,12 @@ fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) 
             cli::Command::Export(args) => export::export(args, &configuration()?.config).await,
             cli::Command::Import(args) => import::import(args, &configuration()?.config).await,
             cli::Command::Backup(args) => backup::backup(args, &configuration()?.config).await,
-            cli::Command::Config { command: cli::ConfigCommand::Check } => checked(&configuration()?),
-            cli::Command::Config { command: cli::ConfigCommand::Show } => print(&config::show(&configuration()?.config)?),
-            cli::Command::Models { command: cli::ModelsCommand::List } => models::list(&configuration()?.config),
-            cli::Command::Models { command: cli::ModelsCommand::Test { model } } => models::test(&configuration()?.config, &model).await,
+            cli::Command::Config { command: cli::ConfigCommand::Check(args) } => config::print::checked(&configuration()?, args.output),
+            cli::Command::Config { command: cli::ConfigCommand::Show(args) } => config::print::show(&configuration()?.config, args.output),
+            cli::Command::Models { command: cli::ModelsCommand::List(args) } => models::list(&configuration()?.config, args.output),
+            cli::Command::Models { command: cli::ModelsCommand::Test { model, output } } => {
+                models::test(&configuration()?.config, &model, output.output).await
+            }
             cli::Command::Demo => demo::run().await,
             cli::Command::DemoTurn { store, log, session } => demo::turn::worker(&store, session, &log).await,
             cli::Command::DemoWriter { store, session } => demo::writer::run(&store, session).await,

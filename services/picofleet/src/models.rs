@@ -7,9 +7,11 @@ use std::io::Write as _;
 use anyhow::{Context as _, bail};
 use picofleet_models::registry::Models;
 use picofleet_session::Clock;
+use serde::Serialize;
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::output::{self, Format};
 use crate::terminal;
 
 use probe::{Outcome, Probe, TIMEOUT, probe};
@@ -24,24 +26,77 @@ pub(crate) fn models(config: &Config) -> Models {
     Models::new(&config.providers, Clock::system(), |name| std::env::var_os(name))
 }
 
+/// What is configured.
+#[derive(Serialize)]
+struct List {
+    models: Vec<Listed>,
+    problems: Vec<Problem>,
+}
+
+/// A model in the list.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    /// As `models test` and `--model` take it.
+    model: String,
+    api: String,
+    context_window: u64,
+    max_tokens: u64,
+    default: bool,
+}
+
+/// A provider that can't be used.
+#[derive(Serialize)]
+struct Problem {
+    provider: String,
+    error: String,
+}
+
 /// Lists the configured models, and the providers that can't be used.
-pub(crate) fn list(config: &Config) -> anyhow::Result<()> {
+pub(crate) fn list(config: &Config, format: Format) -> anyhow::Result<()> {
     let models = models(config);
     let default = models.default_model(&config.defaults).map(|model| (model.provider.clone(), model.id.clone()));
-    say(&format!("{:<40} {:<20} {:>10} {:>10}", "MODEL", "API", "CONTEXT", "OUTPUT"))?;
-    for model in models.models() {
-        let mark = if default == Some((model.provider.clone(), model.id.clone())) { " (default)" } else { "" };
-        let name = format!("{}/{}{mark}", model.provider, model.id);
-        say(&format!("{name:<40} {:<20} {:>10} {:>10}", model.api, model.context_window, model.max_tokens))?;
+    let listed = models.models().map(|model| Listed {
+        model: format!("{}/{}", model.provider, model.id),
+        api: model.api.clone(),
+        context_window: model.context_window,
+        max_tokens: model.max_tokens,
+        default: default == Some((model.provider.clone(), model.id.clone())),
+    });
+    let problems = models.problems().map(|(provider, error)| Problem { provider: provider.to_owned(), error: error.with_causes() });
+    let list = List { models: listed.collect(), problems: problems.collect() };
+    if format == Format::Json {
+        return output::json(&list);
     }
-    for (provider, error) in models.problems() {
-        say(&format!("provider {provider} can't be used: {}", error.with_causes()))?;
+    say(&format!("{:<40} {:<20} {:>10} {:>10}", "MODEL", "API", "CONTEXT", "OUTPUT"))?;
+    for Listed { model, api, context_window, max_tokens, default } in list.models {
+        let name = format!("{model}{}", if default { " (default)" } else { "" });
+        say(&format!("{name:<40} {api:<20} {context_window:>10} {max_tokens:>10}"))?;
+    }
+    for Problem { provider, error } in list.problems {
+        say(&format!("provider {provider} can't be used: {error}"))?;
     }
     Ok(())
 }
 
+/// What came of one request.
+#[derive(Serialize)]
+struct Tried {
+    what: &'static str,
+    /// `null` where it was not tried or does not apply.
+    works: Option<bool>,
+    detail: String,
+}
+
+/// What came of all.
+#[derive(Serialize)]
+struct Results<'a> {
+    model: &'a str,
+    results: Vec<Tried>,
+}
+
 /// Asks a model for a streamed answer, a tool call and a deliberate error, and says what worked.
-pub(crate) async fn test(config: &Config, name: &str) -> anyhow::Result<()> {
+pub(crate) async fn test(config: &Config, name: &str, format: Format) -> anyhow::Result<()> {
     let models = models(config);
     let Some((provider, id)) = name.split_once('/') else {
         bail!(Failure::Usage(format!("{name:?} is no PROVIDER/MODEL; `picofleet models list` shows those that are configured")));
@@ -49,19 +104,39 @@ pub(crate) async fn test(config: &Config, name: &str) -> anyhow::Result<()> {
     let Some(model) = models.get_model(provider, id) else {
         bail!(Failure::Usage(format!("there is no model {name}; `picofleet models list` shows those that are configured")));
     };
-    say(&format!("{name} is asked for three things; each may take up to {} s", TIMEOUT.as_secs()))?;
-    say(&format!("{:<16} {:<7} {}", "WHAT", "WORKS", "DETAIL"))?;
-    let mut tally = Tally::default();
+    let table = format == Format::Table;
+    if table {
+        say(&format!("{name} is asked for three things; each may take up to {} s", TIMEOUT.as_secs()))?;
+        say(&format!("{:<16} {:<7} {}", "WHAT", "WORKS", "DETAIL"))?;
+    }
+    let (mut tally, mut results) = (Tally::default(), Vec::new());
     for what in [Probe::Answer, Probe::Tool, Probe::Error] {
-        begin(what)?;
+        if table {
+            begin(what)?;
+        }
         let outcome = match tally.stopped {
             Some(reason) => Outcome::NotTried(reason),
             None => probe(&models, model, what).await,
         };
         let (works, detail) = tally.add(what, outcome);
-        say(&format!("{works:<7} {}", cut(&detail)))?;
+        if table {
+            say(&format!("{:<7} {}", word(works), cut(&detail)))?;
+        }
+        results.push(Tried { what: what.name(), works, detail: cut(&detail) });
+    }
+    if !table {
+        output::json(&Results { model: name, results })?;
     }
     tally.end()
+}
+
+/// Whether something works, as a word.
+const fn word(works: Option<bool>) -> &'static str {
+    match works {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "-",
+    }
 }
 
 /// Says what is tried, before it may take its time.
@@ -95,26 +170,26 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts one; gives the words about it.
-    fn add(&mut self, what: Probe, outcome: Outcome) -> (&'static str, String) {
+    /// Counts one; gives whether it works, and the words about it.
+    fn add(&mut self, what: Probe, outcome: Outcome) -> (Option<bool>, String) {
         let (works, detail) = match outcome {
             // Where nothing works, an error says nothing about the model that does not exist.
             Outcome::Works(detail) if what == Probe::Error && !self.answered => {
-                ("no", format!("an ordinary request fails as well: {detail}"))
+                (Some(false), format!("an ordinary request fails as well: {detail}"))
             }
             Outcome::Works(detail) => {
                 self.answered |= what == Probe::Answer;
-                ("yes", detail)
+                (Some(true), detail)
             }
-            Outcome::Fails(detail) => ("no", detail),
+            Outcome::Fails(detail) => (Some(false), detail),
             Outcome::Stops { detail, reason } => {
                 self.stopped = Some(reason);
-                ("no", detail)
+                (Some(false), detail)
             }
-            Outcome::DoesNotApply(reason) | Outcome::NotTried(reason) => ("-", reason.to_owned()),
+            Outcome::DoesNotApply(reason) | Outcome::NotTried(reason) => (None, reason.to_owned()),
         };
-        self.tried += usize::from(works != "-");
-        self.failed += usize::from(works == "no");
+        self.tried += usize::from(works.is_some());
+        self.failed += usize::from(works == Some(false));
         (works, detail)
     }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 use picofleet_session::SessionId;
 use picofleet_session::storage::{SessionRecord, Store};
@@ -54,6 +54,11 @@ fn named(text: &str) -> bool {
 pub(crate) async fn session(store: &dyn Store, url: &StoreUrl, id: SessionId) -> anyhow::Result<SessionRecord> {
     match store.session(id).await? {
         Some(session) => Ok(session),
-        None => bail!(Failure::Usage(format!("there is no session {id} in {url}; `picofleet inspect` lists those that are there"))),
+        None => Err(no_session(url, id)),
     }
+}
+
+/// What is said of a session that is not there.
+pub(crate) fn no_session(url: &StoreUrl, id: SessionId) -> anyhow::Error {
+    Failure::Usage(format!("there is no session {id} in {url}; `picofleet inspect` lists those that are there")).into()
 }

@@ -64,8 +64,9 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) async fn open(target: Target, registry: Registry, config: &Config) -> anyhow::Result<Self> {
         let url = target.store.url(config)?;
-        let (opening, workspace) = (url.clone(), target.workspace.as_deref().unwrap_or(&config.tools.workspace));
-        let store = tokio::task::spawn_blocking(move || opening.open()).await.context("open the store")??;
+        let (opening, fsync) = (url.clone(), config.storage.fsync);
+        let workspace = target.workspace.as_deref().unwrap_or(&config.tools.workspace);
+        let store = tokio::task::spawn_blocking(move || opening.open(fsync)).await.context("open the store")??;
         let (services, fresh) = crate::services::services(registry, config, workspace).await?;
         // Before a session is made for what can't be.
         target.model.iter().try_for_each(|name| model(name, &services).map(drop))?;

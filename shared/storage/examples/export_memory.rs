@@ -1,18 +1,22 @@
-//! How much memory an export and an import of a large session need, by the high-water mark of the system.
+//! How much memory an export and an import of a session need, by the high-water mark of the system.
 //!
 //!     cargo run --release -p picofleet-storage --example export_memory -- 1000000
 //!
-//! It makes a session with so many entries in a SQLite file, exports it into a file, and imports that into another SQLite file.
+//! It makes a session with so many entries in a SQLite file, exports it into a file, and imports that into another SQLite file. Each of
+//! these steps is a process of its own: what an allocator keeps of one step would count for the next. `idle` only opens the store.
 
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use picofleet_delta::Json;
 use picofleet_session::storage::{
-    Batch, Commit, ExportLine, Fence, ImportId, ImportTarget, Rejection, SessionCreate, StorageError, Store as _, Tenant, Write,
+    Batch, Commit, ExportLine, Fence, ImportId, ImportTarget, Rejection, SessionCreate, SessionQuery, StorageError, Store as _, Tenant,
+    Write,
 };
-use picofleet_session::{CommitToken, ConversationRecord, EntryDraft, EntryId, Epoch, Millis, ROOT_CONVERSATION_ID, SessionId};
+use picofleet_session::{CommitToken, ConversationRecord, EntryDraft, EntryId, Epoch, Millis, ROOT_CONVERSATION_ID};
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -22,23 +26,44 @@ const NOW: Millis = Millis(1_700_000_000_000);
 /// Entries of a commit.
 const AT_ONCE: i64 = 1_000;
 
+/// The steps, in their order.
+const STEPS: [&str; 4] = ["make", "idle", "export", "import"];
+
 fn main() -> Result<()> {
-    let count: i64 = std::env::args().nth(1).map_or(Ok(1_000_000), |text| text.parse())?;
-    let folder = std::env::temp_dir().join(format!("picofleet-export-memory-{}", std::process::id()));
-    std::fs::create_dir(&folder)?;
-    let result = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(&folder, count));
-    std::fs::remove_dir_all(&folder)?;
-    result
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let count: i64 = arguments.first().map_or(Ok(1_000_000), |text| text.parse())?;
+    if let [_, step, folder] = arguments.as_slice() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        return runtime.block_on(run(step, Path::new(folder), count));
+    }
+    let folder = tempfile::tempdir()?;
+    for step in STEPS {
+        let status = Command::new(std::env::current_exe()?).args([&count.to_string(), step]).arg(folder.path()).status()?;
+        if !status.success() {
+            return Err(format!("{step} ended with {status}").into());
+        }
+    }
+    Ok(())
 }
 
-async fn run(folder: &Path, count: i64) -> Result<()> {
-    let store = SqliteStore::open(folder.join("a.db"), SqliteOptions::default())?;
-    let id = fill(&store, count).await?;
-    store.close().await?;
-    say(&format!("{count} entries are made; {} MB", mebibytes()?))?;
+async fn run(step: &str, folder: &Path, count: i64) -> Result<()> {
+    let begin = Instant::now();
+    match step {
+        "make" => make(folder, count).await?,
+        "idle" => SqliteStore::open_read_only(folder.join("a.db"))?.close().await?,
+        "export" => export(folder).await?,
+        "import" => import(folder).await?,
+        _ => return Err(format!("there is no step {step}").into()),
+    }
+    let (peak, seconds) = (mebibytes()?, begin.elapsed().as_secs());
+    let of =
+        if step == "export" { format!(", {} MiB of lines", folder.join("export.jsonl").metadata()?.len() >> 20) } else { String::new() };
+    say(&format!("{step} of {count} entries{of}: peak resident memory {peak} MiB, {seconds} s"))
+}
 
-    begin()?;
+async fn export(folder: &Path) -> Result<()> {
     let store = SqliteStore::open_read_only(folder.join("a.db"))?;
+    let id = store.sessions(SessionQuery::default(), 1, None).await?.items.first().ok_or("there is no session")?.id;
     let mut lines = store.export(id).await?;
     let mut file = BufWriter::new(std::fs::File::create(folder.join("export.jsonl"))?);
     while let Some(line) = lines.try_next().await? {
@@ -46,11 +71,10 @@ async fn run(folder: &Path, count: i64) -> Result<()> {
         file.write_all(b"\n")?;
     }
     file.flush()?;
-    let bytes = folder.join("export.jsonl").metadata()?.len() >> 20;
-    say(&format!("export: {bytes} MB of lines, peak resident memory {} MB", mebibytes()?))?;
-    store.close().await?;
+    Ok(store.close().await?)
+}
 
-    begin()?;
+async fn import(folder: &Path) -> Result<()> {
     let store = SqliteStore::open(folder.join("b.db"), SqliteOptions::default())?;
     let reader = BufReader::new(std::fs::File::open(folder.join("export.jsonl"))?);
     let lines = stream::iter(reader.split(b'\n').zip(1..)).map(|(line, number)| {
@@ -58,12 +82,11 @@ async fn run(folder: &Path, count: i64) -> Result<()> {
         ExportLine::from_exported(&line).map_err(|why| Rejection::Import { line: number, why }.into())
     });
     store.import(ImportTarget { id: ImportId::Keep, tenant: Tenant::default(), at: NOW }, lines.boxed()).await?;
-    say(&format!("import: peak resident memory {} MB", mebibytes()?))?;
-    store.close().await?;
-    Ok(())
+    Ok(store.close().await?)
 }
 
-async fn fill(store: &SqliteStore, count: i64) -> Result<SessionId> {
+async fn make(folder: &Path, count: i64) -> Result<()> {
+    let store = SqliteStore::open(folder.join("a.db"), SqliteOptions::default())?;
     let id = store.create(SessionCreate::new(NOW)).await?.session.id;
     let line = store.open(id, Fence { epoch: Epoch(0), at: NOW }).await?;
     let mut head = line.opened();
@@ -83,12 +106,7 @@ async fn fill(store: &SqliteStore, count: i64) -> Result<SessionId> {
         head = line.commit(Batch { expect: (head.seq, head.token), commits: vec![commit] }).await?;
     }
     line.release().await?;
-    Ok(id)
-}
-
-/// The high-water mark begins again.
-fn begin() -> Result<()> {
-    Ok(std::fs::write("/proc/self/clear_refs", "5")?)
+    Ok(store.close().await?)
 }
 
 /// The high-water mark of this process's resident memory.

@@ -122,6 +122,30 @@ async fn a_copy_of_an_open_store_is_that_store() {
     store.close().await.unwrap();
 }
 
+/// What is beside a copy is somebody else's, and so is what another copy to the same name writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_leave_other_files_and_each_other_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("a.db"), folder.path().join("copy.db"));
+    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+    let id = filled(&store).await;
+    let first = format!("copy.db-new-{}-0", std::process::id());
+    let others = ["copy.db-new", &first, "copy.db-new-journal"].map(|name| folder.path().join(name));
+    others.iter().for_each(|other| std::fs::write(other, "precious").unwrap());
+    let results = futures::future::join_all((0..4).map(|_| store.copy_to(&copy))).await;
+    assert!(results.iter().any(Result::is_ok), "{results:?}");
+    for error in results.into_iter().filter_map(Result::err) {
+        assert!(std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("exists")), "{error:?}");
+    }
+    let copied = SqliteStore::open(&copy, SqliteOptions::default()).unwrap();
+    assert_eq!(export(&copied, id).await, export(&store, id).await);
+    copied.close().await.unwrap();
+    assert!(others.iter().all(|other| std::fs::read(other).unwrap() == b"precious"));
+    let files = folder.path().read_dir().unwrap().filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("-new"));
+    assert_eq!(files.count(), others.len());
+    store.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_directory_is_looked_at_while_it_is_open_and_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();

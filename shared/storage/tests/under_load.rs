@@ -5,9 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking, and so does its child process")]
 
 use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use picofleet_session::storage::{Batch, Commit, ExportLine, ExportReader, SessionCreate, Store};
@@ -44,6 +46,7 @@ async fn write_for_ever(path: &Path) {
     let line = store.open(session(), fence()).await.unwrap();
     let mut head = line.opened();
     let mut before = None;
+    let progress = std::fs::File::create(path.with_extension("progress")).unwrap();
     for n in 0_i64.. {
         let (e, t) = (4 + 2 * n, 5 + 2 * n);
         let mut writes = vec![entry(e, 1), put_task(&task(t, pending()))];
@@ -60,9 +63,7 @@ async fn write_for_ever(path: &Path) {
         writes.extend(before.replace(t).map(|before| put_task(&task(before, TaskState::Terminal { outcome: completed() }))));
         let commit = Commit { token: CommitToken::random(), at: NOW, next_id: t + 1, writes };
         head = line.commit(Batch { expect: (head.seq, head.token), commits: vec![commit] }).await.unwrap();
-        if n == 20 {
-            std::fs::write(path.with_extension("ready"), "").unwrap();
-        }
+        progress.write_all_at(&head.seq.0.to_le_bytes(), 0).unwrap();
         // The parent ends it; a parent that is gone does, too, since nobody reads what is far too large.
         if n > 2_000_000 {
             return;
@@ -79,8 +80,13 @@ fn writer() {
     }
 }
 
-/// The writer at work; it ends with this value.
-struct Writer(Child);
+/// The longest that the writer may take for a commit. It only ends a test that can't succeed.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks at what the writer has done.
+const POLL: Duration = Duration::from_millis(1);
+
+/// The writer at work, which ends with this value, and the file into which it writes its newest acknowledged commit.
+struct Writer(Child, PathBuf);
 
 impl Drop for Writer {
     fn drop(&mut self) {
@@ -92,12 +98,24 @@ impl Writer {
     fn start(path: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "writer", "--nocapture", "--test-threads=1"]).env(STORE, path);
-        let mut own = Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
-        while !path.with_extension("ready").exists() {
-            own.lives();
-            std::thread::yield_now();
-        }
+        let progress = path.with_extension("progress");
+        let mut own = Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap(), progress);
+        own.advanced(Seq(20));
         own
+    }
+
+    /// Waits until a commit above this one was acknowledged, and says which.
+    fn advanced(&mut self, last: Seq) -> Seq {
+        let begin = Instant::now();
+        loop {
+            self.lives();
+            let written = std::fs::read(&self.1).ok().and_then(|bytes| bytes.try_into().ok()).map(i64::from_le_bytes);
+            if let Some(seq) = written.map(Seq).filter(|seq| *seq > last) {
+                return seq;
+            }
+            assert!(begin.elapsed() < PATIENCE, "the writer does not advance beyond commit {last}: {written:?}");
+            std::thread::sleep(POLL);
+        }
     }
 
     fn lives(&mut self) {
@@ -174,23 +192,20 @@ fn folder() -> tempfile::TempDir {
 const ROUND: usize = 4;
 
 async fn exports(name: &str) {
-    let mut advanced = 0;
     for round in 0..tries().div_ceil(ROUND) {
         let folder = folder();
         let path = folder.path().join(name);
         let mut writer = Writer::start(&path);
         let mut last = Seq(0);
         for _ in 0..ROUND.min(tries() - round * ROUND) {
+            let acknowledged = writer.advanced(last);
             let store = look(&path).await;
-            let seq = sound(&*store).await;
-            assert!(seq >= last, "what was exported once is there later");
-            advanced += usize::from(seq > last);
-            last = seq;
+            last = sound(&*store).await;
+            assert!(last >= acknowledged, "commit {acknowledged} was acknowledged, and the export is of {last}");
             store.close().await.unwrap();
             writer.lives();
         }
     }
-    assert!(advanced > tries() / 2, "only {advanced} of {} exports met new commits", tries());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -209,13 +224,16 @@ async fn copies_of_a_file_that_another_process_writes_are_stores_of_one_commit()
         let folder = folder();
         let path = folder.path().join("store.db");
         let mut writer = Writer::start(&path);
+        let mut last = Seq(0);
         for number in 0..ROUND.min(tries() - round * ROUND) {
+            let acknowledged = writer.advanced(last);
             let copy: PathBuf = folder.path().join(format!("copy-{number}.db"));
             SqliteStore::open_read_only(&path).unwrap().copy_to(&copy).await.unwrap();
             // It is a store that can be written, and its own check finds nothing.
             let store = SqliteStore::open(&copy, SqliteOptions::default()).unwrap();
             assert_eq!(store.examine().await.unwrap(), []);
-            sound(&store).await;
+            last = sound(&store).await;
+            assert!(last >= acknowledged, "commit {acknowledged} was acknowledged, and the copy is of {last}");
             store.open(session(), fence()).await.unwrap();
             store.close().await.unwrap();
             std::fs::remove_file(&copy).unwrap();

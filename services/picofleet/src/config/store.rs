@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use picofleet_session::storage::Store;
 use picofleet_storage::jsonl::{JsonlOptions, JsonlStore};
 use picofleet_storage::memory::MemoryStore;
-use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
+use picofleet_storage::sqlite::{Durability, SqliteOptions, SqliteStore};
 
 /// Where sessions are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,16 +74,23 @@ impl fmt::Display for StoreUrl {
 impl StoreUrl {
     /// Opens it; a file is made where there is none. It blocks for as long as that takes.
     ///
+    /// With `fsync` a loss of power takes no commit of a SQLite store that was acknowledged, and leaves a JSONL store consistent, perhaps
+    /// without its newest commits. Without it a SQLite store may lose its newest commits and stays whole, and sessions of a JSONL store
+    /// may be damaged. The end of the process takes nothing that was acknowledged either way.
+    ///
     /// # Errors
     /// What is wrong with the file.
-    pub fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
+    pub fn open(&self, fsync: bool) -> anyhow::Result<Arc<dyn Store>> {
         Ok(match self {
             Self::Sqlite(path) => {
-                let store = SqliteStore::open(path, SqliteOptions::default()).with_context(|| format!("open {}", path.display()))?;
+                let durability = if fsync { Durability::Power } else { Durability::Process };
+                let options = SqliteOptions { durability, ..SqliteOptions::default() };
+                let store = SqliteStore::open(path, options).with_context(|| format!("open {}", path.display()))?;
                 Arc::new(store)
             }
             Self::Jsonl(path) => {
-                let store = JsonlStore::open(path, JsonlOptions::default()).with_context(|| format!("open {}", path.display()))?;
+                let store = JsonlStore::open(path, JsonlOptions { fsync, ..JsonlOptions::default() })
+                    .with_context(|| format!("open {}", path.display()))?;
                 Arc::new(store)
             }
             Self::Memory => Arc::new(MemoryStore::new()),

@@ -25,7 +25,10 @@ pub(super) struct Documents {
     records: BTreeMap<DocumentId, DocumentRecord>,
     /// The document whose content comes.
     current: Option<Current>,
-    values: BTreeMap<(ConversationId, String), Json>,
+    /// Those that have content.
+    valued: BTreeSet<DocumentId>,
+    /// `None` for one that is there and has no value that can be read, which is reported where that is seen.
+    values: BTreeMap<(ConversationId, String), Option<Json>>,
 }
 
 struct Current {
@@ -38,6 +41,9 @@ struct Current {
 
 impl Documents {
     pub(super) fn document(&mut self, record: DocumentRecord) {
+        if let Some(address) = compared(&record) {
+            self.values.insert(address, None);
+        }
         self.records.insert(record.create.id, record);
     }
 
@@ -45,6 +51,7 @@ impl Documents {
         if self.current.as_ref().is_none_or(|current| current.id != id) {
             self.end();
         }
+        self.valued.insert(id);
         let before = self.current.take();
         let (version, rises) = (content.version(), before.as_ref().is_none_or(|before| before.seq < seq));
         let (value, broken) = match (content, before) {
@@ -72,15 +79,23 @@ impl Documents {
 
     /// The content of a document is complete.
     pub(super) fn end(&mut self) {
-        let Some(Current { id, value: Some(value), .. }) = self.current.take() else { return };
-        let Some(record) = self.records.get(&id).filter(|record| record.retired_at.is_none() && record.create.key.is_none()) else {
-            return;
-        };
-        if let DocumentScope::Conversation { id } = record.create.placement.scope()
-            && [INBOX, LIVE, USAGE].contains(&record.create.kind.as_str())
-        {
-            self.values.insert((id, record.create.kind.clone()), value);
+        let Some(Current { id, value, .. }) = self.current.take() else { return };
+        if let Some(address) = self.records.get(&id).and_then(compared) {
+            self.values.insert(address, value);
         }
+    }
+}
+
+/// The conversation and the kind of a document that is compared with records.
+fn compared(record: &DocumentRecord) -> Option<(ConversationId, String)> {
+    let create = &record.create;
+    match create.placement.scope() {
+        DocumentScope::Conversation { id }
+            if record.retired_at.is_none() && create.key.is_none() && [INBOX, LIVE, USAGE].contains(&create.kind.as_str()) =>
+        {
+            Some((id, create.kind.clone()))
+        }
+        _ => None,
     }
 }
 
@@ -122,6 +137,10 @@ impl Model {
                 self.add("reference", format!("document {id} is of {lost}, which is not there"));
             }
         }
+        let alive = self.documents.records.values().filter(|record| record.retired_at.is_none()).map(|record| record.create.id);
+        for id in alive.filter(|id| !self.documents.valued.contains(id)).collect::<Vec<_>>() {
+            self.add("content", format!("document {id} has no content"));
+        }
         for conversation in self.conversations.keys().copied().collect::<Vec<_>>() {
             self.check_inbox(conversation);
             self.check_run(conversation);
@@ -129,8 +148,10 @@ impl Model {
         }
     }
 
-    fn value<T: DeserializeOwned>(&mut self, conversation: ConversationId, kind: &str) -> Option<T> {
-        match self.documents.values.get(&(conversation, kind.to_owned()))?.to() {
+    /// A document of the harness; one that is not there is as if it had its first value. `None` where it can't be read.
+    fn value<T: DeserializeOwned + Default>(&mut self, conversation: ConversationId, kind: &str) -> Option<T> {
+        let Some(value) = self.documents.values.get(&(conversation, kind.to_owned())) else { return Some(T::default()) };
+        match value.as_ref()?.to() {
             Ok(value) => Some(value),
             Err(error) => {
                 self.add("document", format!("{kind} of conversation {conversation} can't be read: {error}"));

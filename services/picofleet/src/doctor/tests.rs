@@ -1,8 +1,10 @@
 //! Each rule, broken once in a session that is as it should be.
 
-use picofleet_session::storage::ExportLine;
+use picofleet_session::storage::{ExportLine, FINDINGS_MAX, Finding};
 
+use super::Found;
 use super::model::Model;
+use crate::config::StoreUrl;
 
 /// A conversation whose generation waits for its tool, with an input in the run, one in the inbox, and a subagent of the tool.
 const LINES: &str = r#"
@@ -89,6 +91,11 @@ fn each_rule_is_seen_to_be_broken() {
         ("D4", r#""seq":3,"version":1,"ops""#, r#""seq":3,"version":2,"ops""#),
         ("D4", r#""seq":3,"version":1,"ops""#, r#""seq":2,"version":1,"ops""#),
         ("content", "{\"type\":\"content\",\"documentId\":2,\"seq\":2,\"version\":1,\"base\":{\"n\":1}}\n", ""),
+        (
+            "content",
+            "{\"type\":\"content\",\"documentId\":4,\"seq\":2,\"version\":1,\"base\":{\"items\":[{\"mode\":\"followUp\",\"id\":13,\"content\":\"more\"}]}}\n",
+            "",
+        ),
         ("document", r#"{"items":[{"mode":"followUp","id":13,"content":"more"}]}"#, r#"{"items":1}"#),
     ];
     for (rule, from, to) in cases {
@@ -97,6 +104,37 @@ fn each_rule_is_seen_to_be_broken() {
         let found = broken(&lines);
         assert!(found.iter().any(|(broken, _)| *broken == rule), "{rule}, {to}: {found:?}");
     }
+}
+
+/// A document that is gone is as if it had its first value: what the records say then has no counterpart.
+#[test]
+fn a_document_that_is_gone_is_missed() {
+    for (rule, kind, id) in [("D1", "pi.inbox", 4), ("D2", "pi.live", 3), ("D3", "pi.usage", 5)] {
+        let of = [format!(r#"{{"type":"document","id":{id},"#), format!(r#"{{"type":"content","documentId":{id},"#)];
+        let left = LINES.lines().filter(|line| !of.iter().any(|begin| line.starts_with(begin)));
+        let lines: String = left.map(|line| format!("{line}\n")).collect();
+        assert!(!lines.contains(kind), "{lines}");
+        let found = broken(&lines);
+        assert!(matches!(found.as_slice(), [(broken, _)] if *broken == rule), "{kind}: {found:?}");
+        // Retired without a successor, it is gone as well.
+        let at = LINES.find(&of[0]).and_then(|at| Some(at + LINES[at..].find(r#","createdAt""#)?)).unwrap();
+        let found = broken(&format!(r#"{},"retiredAt":9{}"#, &LINES[..at], &LINES[at..]));
+        assert!(found.iter().any(|(broken, _)| *broken == rule), "{kind}: {found:?}");
+    }
+}
+
+/// One whose value can't be read is reported as that, and not compared.
+#[test]
+fn a_document_that_can_not_be_read_is_not_taken_for_an_absent_one() {
+    let unread = LINES.lines().map(|line| {
+        if line.starts_with(r#"{"type":"content","documentId":4,"#) {
+            r#"{"type":"content","documentId":4,"seq":2,"version":1,"ops":[["s",["items"],[]]]}"#
+        } else {
+            line
+        }
+    });
+    let found = broken(&unread.collect::<Vec<_>>().join("\n"));
+    assert!(matches!(found.as_slice(), [("content", _)]), "{found:?}");
 }
 
 /// Summaries are spent without an entry for each attempt.
@@ -124,4 +162,24 @@ fn a_session_that_could_not_be_read_to_its_end_is_not_judged_as_a_whole() {
         model.take(ExportLine::from_text(line.as_bytes()).unwrap());
     }
     assert_eq!(model.finish(false), []);
+}
+
+/// Whatever number of notes keeps no finding out, and where there is more than is kept there is a finding, so that the doctor fails.
+#[test]
+fn notes_keep_no_finding_out() {
+    let mut found = Found::default();
+    (0..=FINDINGS_MAX).for_each(|n| found.add(Finding::of_store("import", format!("note {n}"))));
+    found.add(Finding::of_store("integrity", "a page"));
+    let report = found.report(&StoreUrl::Memory, 0);
+    assert_eq!((report.findings.len(), report.notes.len(), report.more, report.more_notes), (1, FINDINGS_MAX, false, true));
+    assert!(report.text().contains("more than 1000 notes"), "{}", report.text());
+}
+
+#[test]
+fn more_findings_than_are_kept_are_said() {
+    let mut found = Found::default();
+    (0..FINDINGS_MAX * 2).for_each(|n| found.add(Finding::of_store("orphan", format!("rows {n}"))));
+    assert!(found.full());
+    let report = found.report(&StoreUrl::Memory, 0);
+    assert_eq!((report.findings.len(), report.more), (FINDINGS_MAX, true));
 }

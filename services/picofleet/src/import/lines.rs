@@ -11,7 +11,8 @@ use futures::stream::{self, BoxStream};
 use picofleet_session::storage::{ExportLine, Rejection, StorageError};
 use tokio::sync::mpsc;
 
-/// Most bytes of a line: many times what a session writes at once.
+/// Most bytes of a line, so that a file without line feeds doesn't fill the memory: as many as a SQLite store takes in one batch of commits.
+/// The other stores have no such bound, and a record that large can't be moved out of them.
 const LINE_MAX: u64 = 256 << 20;
 
 /// How many lines are read ahead.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use picofleet_harness::inspection::{Inspection, Scheduling, TaskInspection};
+use picofleet_harness::inspection::TaskInspection;
 use picofleet_session::storage::{Head, PAGE_MAX, SessionReader, SessionRecord, SubmissionQuery, TaskFilter, TaskQuery};
 use picofleet_session::{
     ConversationId, ConversationRecord, SubmissionRecord, SubmissionState, SubmissionStatus, TaskId, TaskRecord, TaskState, TaskStatus,
@@ -19,9 +19,12 @@ struct Overview<'a> {
     session: SessionRecord,
     head: Head,
     conversations: &'a [ConversationRecord],
-    /// The live work, in the shape of the harness.
-    #[serde(flatten)]
-    live: Inspection,
+    /// Its live tasks, as `inspect` of the harness shows them. What only an open session knows is left out: whether it plans, and what its
+    /// program failed to register.
+    tasks: Vec<TaskInspection>,
+    /// Its queued and placed submissions.
+    submissions: Vec<SubmissionRecord>,
+    quarantined: bool,
     /// Tasks that are over, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     over: Option<Vec<TaskRecord>>,
@@ -44,8 +47,7 @@ pub(super) async fn show(reader: &dyn SessionReader, live: &Live, session: Sessi
     if format == Format::Json {
         let tasks = live.tree.live.values().map(|record| TaskInspection { record: record.clone(), state: live.view(record) }).collect();
         let quarantined = session.state == picofleet_session::storage::SessionState::Quarantined;
-        let live_work = Inspection { scheduling: Scheduling::Paused, tasks, submissions, registry: Vec::new(), quarantined };
-        return output::json(&Overview { session, head, conversations: &live.conversations, live: live_work, over });
+        return output::json(&Overview { session, head, conversations: &live.conversations, tasks, submissions, quarantined, over });
     }
     let mut text = format!(
         "{}\n{}, made {}; commit {} at {}\n",

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use picofleet_harness::inspection::TaskView;
 use picofleet_harness::kinds::reason;
+use picofleet_harness::line::RESTART_LIMIT;
 use picofleet_harness::ownership::Tree;
 use picofleet_harness::task::LineTasks;
 use picofleet_session::storage::{
@@ -12,9 +13,6 @@ use picofleet_session::storage::{
 use picofleet_session::{Clock, ConversationRecord, Millis, TaskId, TaskOutcome, TaskRecord, TaskState};
 
 use crate::output;
-
-/// Restarts without progress after which a task is parked.
-const RESTART_LIMIT: u32 = 5;
 
 /// How many tasks are named in a text.
 const NAMED_MAX: usize = 5;
@@ -156,7 +154,7 @@ fn advice(reason: &str) -> &'static str {
         reason::MISSING_TASK => "this program registers no such task; run the program that does, or abort the task",
         reason::TASK_TOO_OLD => "a newer definition wrote it; run the newer program, or abort the task",
         reason::MIGRATION_FAILED => "the definition is newer and does not bring it up; register one that does, or abort the task",
-        reason::RESTART_LIMIT => "it was cut off five times without progress; find out what ends its process, then retry or abort it",
+        reason::RESTART_LIMIT => "it was cut off too often without progress; find out what ends its process, then retry or abort it",
         reason::SESSION_QUARANTINED => "opening the session failed too often; find out why, then clear the quarantine",
         _ => "it can't go on by itself",
     }

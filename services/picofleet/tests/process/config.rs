@@ -19,6 +19,31 @@ async fn without_a_file_the_defaults_are_good() {
 }
 
 #[tokio::test]
+async fn what_is_configured_is_printed_as_json_too() {
+    let place = Place::new();
+    let none = place.run(&["config", "check", "-o", "json"]).await.with(0);
+    assert_eq!(none, "{\"file\":null,\"providers\":0,\"models\":0}\n");
+    place.write(
+        "picofleet.toml",
+        "[providers.a]\napi = \"anthropic-messages\"\nbase_url = \"http://127.0.0.1:9\"\nheaders = { x = \"hunter2\" }\napi_key_env = \"NO_SUCH_KEY\"\n\
+         [[providers.a.models]]\nid = \"m\"\ncontext_window = 100\nmax_tokens = 10\n[defaults]\nmodel = \"a/m\"\n",
+    );
+    let check = place.run(&["config", "check", "-o", "json"]).await.with(0);
+    assert_eq!(check, "{\"file\":\"picofleet.toml\",\"providers\":1,\"models\":1}\n");
+    let shown = place.run(&["config", "show", "-o", "json"]).await.with(0);
+    assert!(shown.contains("\"storage\":{\"url\":\"sqlite:./picofleet.db\",\"fsync\":true}") && !shown.contains("hunter2"), "{shown}");
+    let models = place.run(&["models", "list", "-o", "json"]).await.with(0);
+    let begin = "{\"models\":[{\"model\":\"a/m\",\"api\":\"anthropic-messages\",\"contextWindow\":100,\"maxTokens\":10,\"default\":true}";
+    assert!(models.starts_with(begin) && models.contains("\"problems\":[{\"provider\":\"a\",\"error\":"), "{models}");
+    let tested = place.run(&["models", "test", "scripted/demo", "-o", "json"]).await;
+    assert!(
+        tested.out.starts_with("{\"model\":\"scripted/demo\",\"results\":[{\"what\":\"streamed answer\",\"works\":true,"),
+        "{tested:?}"
+    );
+    assert!(tested.out.contains("{\"what\":\"error\",\"works\":null,") && tested.out.lines().count() == 1, "{tested:?}");
+}
+
+#[tokio::test]
 async fn the_file_is_the_named_one_or_the_one_in_the_folder() {
     let mut place = Place::new();
     place.write("picofleet.toml", "[storage]\nurl = \"sqlite:in-folder.db\"\n");

@@ -45,6 +45,12 @@ async fn a_session_moves_between_stores() {
     let to_file = place.run(&["export", &id, "a.jsonl"]).await;
     assert_eq!((to_file.code, to_file.out.as_str()), (Some(0), ""), "{to_file:?}");
     assert!(to_file.err.contains("SHA-256"), "{to_file:?}");
+    let sha256 = to_file.err.trim_end().rsplit(' ').next().unwrap();
+    let json = place.run(&["export", &id, "a.jsonl", "--force", "-o", "json"]).await;
+    let count = lines.lines().count() - 1;
+    let expected = format!("{{\"session\":\"{id}\",\"file\":\"a.jsonl\",\"lines\":{count},\"sha256\":\"{sha256}\"}}\n");
+    assert_eq!((json.code, json.out, json.err), (Some(0), expected, String::new()));
+    place.run(&["export", &id, "-o", "json"]).await.with(64);
     assert_eq!(place.read("a.jsonl"), lines);
     let again = place.run(&["export", &id, "a.jsonl"]).await.with(64);
     assert!(again.contains("a.jsonl is there already") && again.contains("--force"), "{again}");
@@ -60,6 +66,11 @@ async fn a_session_moves_between_stores() {
     let new = data(&place, &["import", "a.jsonl", "-o", "json"]).await;
     assert!(new.starts_with("{\"session\":\"") && !new.contains(&id), "{new}");
     assert_eq!(data(&place, &["inspect"]).await.lines().count(), 3, "a heading and two sessions");
+    for format in ["table", "json"] {
+        let some = place.run(&["inspect", "--limit", "1", "-o", format]).await;
+        assert!(some.code == Some(0) && some.err.contains("there are more than 1: list them"), "{some:?}");
+        assert_eq!(place.run(&["inspect", "--limit", "2", "-o", format]).await.err, "");
+    }
 
     // An imported session goes on.
     let _runs = RUNS.read().await;
@@ -210,6 +221,26 @@ async fn the_doctor_finds_what_is_broken() {
     assert!(!sick.out.contains('\x1b'));
 }
 
+/// A session of JSON lines whose files are damaged is a finding, asked for by its id, too.
+#[tokio::test]
+async fn the_doctor_finds_a_damaged_session_of_json_lines() {
+    let (place, id) = place().await;
+    place.run(&["export", &id, "a.jsonl"]).await.with(0);
+    place.run(&["import", "a.jsonl", "--store", "jsonl:lines", "--keep-id"]).await.with(0);
+    let whole = place.run(&["doctor", &id, "--store", "jsonl:lines"]).await.with(0);
+    assert!(whole.contains("no findings"), "{whole}");
+    let main = format!("lines/{id}/main.jsonl");
+    place.write(&main, &place.read(&main).replacen("{", "[", 1));
+    for arguments in [&["doctor", "--store", "jsonl:lines"][..], &["doctor", &id, "--store", "jsonl:lines"]] {
+        let sick = place.run(arguments).await;
+        assert!(sick.code == Some(1) && sick.err == "error: 1 finding in jsonl:lines\n", "{arguments:?}: {sick:?}");
+        let expected = format!("finding files in session {id}: ");
+        assert!(sick.out.starts_with(&expected) && sick.out.contains("\n  means: the files of this session"), "{arguments:?}: {sick:?}");
+    }
+    let other = place.run(&["doctor", "01a230b8-1e0a-749a-a7c4-da671269cb4b", "--store", "jsonl:lines"]).await.with(64);
+    assert!(other.contains("there is no session"), "{other}");
+}
+
 /// The library that lets calls fail, beside this test or one above.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -219,10 +250,14 @@ fn library() -> PathBuf {
 
 /// An export while calls on one file fail or end the process.
 async fn faulty(place: &Place, id: &str, what: &str, at: usize) -> Ended {
-    let mut command = place.command(&["export", id, "full.jsonl"]);
-    command.env("LD_PRELOAD", library()).env("FAULTFS_MATCH", "full.jsonl");
-    command.env("FAULTFS_DO", what).env("FAULTFS_AT", at.to_string());
-    let output = soon("the export", command.output()).await.unwrap();
+    let faults = [("FAULTFS_MATCH", "full.jsonl"), ("FAULTFS_DO", what), ("FAULTFS_AT", &at.to_string())];
+    with_faults(place, &["export", id, "full.jsonl"], &faults).await
+}
+
+async fn with_faults(place: &Place, arguments: &[&str], faults: &[(&str, &str)]) -> Ended {
+    let mut command = place.command(arguments);
+    command.env("LD_PRELOAD", library()).envs(faults.iter().copied());
+    let output = soon("a command", command.output()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
@@ -259,5 +294,36 @@ async fn an_export_to_a_full_disk_leaves_no_file_that_looks_complete() {
             assert!(!file.exists() && (parts.is_empty() || what == "eio"), "{what} at {at}: {parts:?}");
         }
         assert!(met >= 2, "{what}: only {met} calls were met");
+    }
+}
+
+/// Once the file has its name, nobody says that it is as it was.
+#[tokio::test]
+async fn an_export_whose_folder_can_not_be_flushed_is_told_apart() {
+    let (place, id) = place().await;
+    std::fs::create_dir(place.path("out")).unwrap();
+    let folder = place.path("out");
+    // The file is flushed first, then its folder.
+    let faults = [("FAULTFS_MATCH", folder.to_str().unwrap()), ("FAULTFS_CALL", "fsync"), ("FAULTFS_DO", "eio"), ("FAULTFS_AT", "2")];
+    let ended = with_faults(&place, &["export", &id, "out/a.jsonl"], &faults).await;
+    assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
+    assert!(ended.err.contains("out/a.jsonl has the whole export, but its folder out could not be flushed"), "{ended:?}");
+    assert!(!ended.err.contains("as it was before"), "{ended:?}");
+    assert_eq!(place.read("out/a.jsonl"), data(&place, &["export", &id]).await);
+    assert_eq!(folder.read_dir().unwrap().count(), 1);
+}
+
+/// Where a loss of power is provided for, a sync that fails is told; otherwise there is none.
+#[tokio::test]
+async fn stores_are_synced_unless_that_is_switched_off() {
+    let (mut place, id) = place().await;
+    place.run(&["export", &id, "a.jsonl"]).await.with(0);
+    for (fsync, code) in [(None, 1), (Some("true"), 1), (Some("false"), 0)] {
+        fsync.into_iter().for_each(|fsync| place.set("PICOFLEET_STORAGE__FSYNC", fsync));
+        let folder = format!("lines-{}", fsync.unwrap_or("default"));
+        let faults = [("FAULTFS_MATCH", folder.as_str()), ("FAULTFS_CALL", "fsync"), ("FAULTFS_DO", "eio"), ("FAULTFS_AT", "1")];
+        let store = format!("jsonl:{folder}");
+        let ended = with_faults(&place, &["import", "a.jsonl", "--store", &store], &faults).await;
+        assert_eq!(ended.code, Some(code), "{fsync:?}: {ended:?}");
     }
 }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, Params, Row};
 
 use super::errors::Place;
 use super::read::Answer;
-use super::rows::{self, IMPORTING};
+use super::rows::{self, DELETING, IMPORTING, REWINDABLE};
 
 /// The tables whose rows begin with the number of a session.
 const TABLES: [&str; 9] = ["commits", "conversation", "entry", "task", "submission", "document", "content", "reclaim", "request"];
@@ -78,7 +78,9 @@ impl Check<'_> {
             self.count(&sql, |count| Finding::of_store("orphan", format!("{count} rows of {table} belong to no session")))?;
         }
         for table in ["wake", "outbox"] {
-            let sql = format!("SELECT count(*) FROM {table} WHERE id NOT IN (SELECT id FROM session WHERE id IS NOT NULL AND state < 2)");
+            let sql = format!(
+                "SELECT count(*) FROM {table} WHERE id NOT IN (SELECT id FROM session WHERE id IS NOT NULL AND state < {DELETING})"
+            );
             self.count(&sql, |count| Finding::of_store("orphan", format!("{count} rows of {table} belong to no session")))?;
         }
         Ok(())
@@ -121,12 +123,12 @@ impl Check<'_> {
                 SELECT session, seq, next_id, lag(next_id) OVER (PARTITION BY session ORDER BY seq) AS before FROM commits
              ) c JOIN session s ON s.n = c.session WHERE s.id IS NOT NULL AND c.next_id < c.before",
         )?;
-        for (table, id) in [("conversation", "id"), ("entry", "id"), ("task", "id"), ("submission", "id"), ("document", "id")] {
+        for table in ["conversation", "entry", "task", "submission", "document"] {
             self.of_sessions(
                 "C1",
                 &format!(
-                    "SELECT s.id, '{table} ' || t.{id} || ' has an id that was not minted' FROM {table} t JOIN session s ON s.n = t.session
-                     WHERE s.id IS NOT NULL AND t.{id} > 1 AND t.{id} >= (SELECT max(next_id) FROM commits c WHERE c.session = t.session)"
+                    "SELECT s.id, '{table} ' || t.id || ' has an id that was not minted' FROM {table} t JOIN session s ON s.n = t.session
+                     WHERE s.id IS NOT NULL AND t.id > 1 AND t.id >= (SELECT max(next_id) FROM commits c WHERE c.session = t.session)"
                 ),
             )?;
         }
@@ -145,9 +147,12 @@ impl Check<'_> {
     fn contents(&mut self) -> Answer<()> {
         self.of_sessions(
             "content",
-            "SELECT s.id, 'document ' || d.id || ' has no base' FROM document d JOIN session s ON s.n = d.session
-             WHERE s.id IS NOT NULL AND s.state < 2 AND (d.retired_at IS NULL OR (d.policy >= 20 AND d.retired_at > d.created_at))
-             AND NOT EXISTS (SELECT 1 FROM content c WHERE c.session = d.session AND c.document = d.id AND c.base = 1)",
+            &format!(
+                "SELECT s.id, 'document ' || d.id || ' has no base' FROM document d JOIN session s ON s.n = d.session
+                 WHERE s.id IS NOT NULL AND s.state < {DELETING}
+                 AND (d.retired_at IS NULL OR (d.policy >= {REWINDABLE} AND d.retired_at > d.created_at))
+                 AND NOT EXISTS (SELECT 1 FROM content c WHERE c.session = d.session AND c.document = d.id AND c.base = 1)"
+            ),
         )
     }
 

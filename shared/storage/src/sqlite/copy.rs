@@ -4,7 +4,7 @@
 //! other, and the copy has them twice, torn or not at all. SQLite's own `VACUUM INTO` reads everything in one transaction, so that the
 //! copy is of one commit, beside a writer that is not held up, in this process or another one.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use picofleet_session::storage::StorageError;
@@ -25,8 +25,12 @@ fn copy_now(from: &Place, to: &Path) -> Result<(), StorageError> {
     if to.symlink_metadata().is_ok() {
         return Err(OpenError::Exists(to.clone()).at(&to));
     }
-    let new = beside(&to, "-new");
-    let copied = absent(&new).map_err(io).and_then(|()| write(from, &new, &to)).and_then(|()| {
+    let new = reserved(&to).map_err(io)?;
+    let copied = write(from, &new, &to).and_then(|()| {
+        // Somebody may have made one meanwhile.
+        if to.symlink_metadata().is_ok() {
+            return Err(OpenError::Exists(to.clone()).at(&to));
+        }
         std::fs::rename(&new, &to).map_err(io)?;
         let parent = to.parent().unwrap_or_else(|| Path::new("/"));
         File::open(parent).and_then(|parent| parent.sync_all()).map_err(io)
@@ -36,6 +40,26 @@ fn copy_now(from: &Place, to: &Path) -> Result<(), StorageError> {
         let _ = absent(&new);
     }
     copied
+}
+
+/// How many names are tried.
+const NAMES_MAX: u64 = 1_000;
+
+/// An empty file beside the copy that nobody else has, whatever is there already and whoever copies to the same name. SQLite writes into
+/// an empty file, and into no other one.
+fn reserved(to: &Path) -> std::io::Result<PathBuf> {
+    let mut last = std::io::ErrorKind::AlreadyExists.into();
+    for number in 0..NAMES_MAX {
+        let new = beside(to, &format!("-new-{}-{number}", std::process::id()));
+        if beside(&new, "-journal").symlink_metadata().is_ok() {
+            continue;
+        }
+        match OpenOptions::new().write(true).create_new(true).open(&new) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => last = error,
+            made => return made.map(|_| new),
+        }
+    }
+    Err(last)
 }
 
 fn write(from: &Place, new: &Path, to: &Path) -> Result<(), StorageError> {

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use picofleet_session::Millis;
 use picofleet_session::storage::Maintained;
 
-use super::rows::{self, IMPORTING};
+use super::rows::{DELETING, IMPORTING};
 use super::sql;
 use super::tables::Tx;
 use super::writer::Writer;
@@ -119,8 +119,7 @@ impl Step<'_, '_> {
 
     /// The rows of deleted sessions, and of imports that ended without a session.
     fn sessions(&mut self, importing: &[i64]) -> Found<()> {
-        let deleting = rows::state_number(picofleet_session::storage::SessionState::Deleting);
-        for (state, skip) in [(deleting, &[][..]), (IMPORTING, importing)] {
+        for (state, skip) in [(DELETING, &[][..]), (IMPORTING, importing)] {
             let limit = self.left.saturating_add(u32::try_from(skip.len()).unwrap_or(u32::MAX));
             let sessions: Vec<i64> = self.tx.all(sql::SESSION_SWEEP, (state, limit), |row| row.get(0))?;
             for n in sessions.into_iter().filter(|n| !skip.contains(n)) {

@@ -16,6 +16,12 @@ use crate::tables::Found;
 /// A session that is imported: nobody sees it.
 pub(super) const IMPORTING: i64 = 3;
 
+/// A session that is deleted; states below it are those of sessions that are there.
+pub(super) const DELETING: i64 = 2;
+
+/// The policies of documents whose history is kept, and whatever is above it.
+pub(super) const REWINDABLE: i64 = 20;
+
 /// What a row gives: the outer error is SQLite's, the inner says why the row makes no sense.
 pub(super) type Read<T> = rusqlite::Result<Result<T, String>>;
 
@@ -78,7 +84,7 @@ pub(super) const fn state_number(state: SessionState) -> i64 {
     match state {
         SessionState::Active => 0,
         SessionState::Quarantined => 1,
-        SessionState::Deleting => 2,
+        SessionState::Deleting => DELETING,
     }
 }
 
@@ -94,7 +100,7 @@ pub(super) fn session(row: &Row<'_>) -> Read<Session> {
     let state = match row.get::<_, i64>(5)? {
         0 => SessionState::Active,
         1 => SessionState::Quarantined,
-        2 => SessionState::Deleting,
+        DELETING => SessionState::Deleting,
         other => return Ok(Err(format!("{other} is no state of a listed session"))),
     };
     let metadata = json(row, 4)?;
@@ -141,7 +147,7 @@ const fn policy_number(placement: Placement) -> i64 {
     let (history, fork) = policy.words();
     let history = match history {
         History::Latest => 10,
-        History::Rewindable => 20,
+        History::Rewindable => REWINDABLE,
     };
     history
         + match fork {

@@ -1,7 +1,7 @@
 //! JSON lines under crashes and failing disks: the child, the program and the checks of `sqlite_crash`, on a directory. A store whose
 //! write failed takes no more until it is opened again, so that every failure here ends the process.
 //!
-//! `PICOFLEET_CRASH_RUNS=100000` walks all boundaries.
+//! `PICOFLEET_CRASH_RUNS=100000` walks all boundaries, in both ways of opening the store.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,8 +31,14 @@ use run::{Fault, Run};
 const STORE: &str = "store.jsonl";
 
 /// Sidecars are written anew as often as can be, and everything is flushed, so that there are more calls to fail.
+const FLUSHED: &str = "flushed";
+/// As a store is opened by default.
+const DEFAULT: &str = "default";
+
 fn open(path: &Path) -> Result<Arc<dyn Store>, StorageError> {
-    Ok(Arc::new(JsonlStore::open(path, JsonlOptions { fsync: true, reclaim_bytes: 1, ..JsonlOptions::default() })?))
+    let flushed = JsonlOptions { fsync: true, reclaim_bytes: 1, ..JsonlOptions::default() };
+    let default = std::env::var(child::MODE).is_ok_and(|mode| mode == DEFAULT);
+    Ok(Arc::new(JsonlStore::open(path, if default { JsonlOptions::default() } else { flushed })?))
 }
 
 fn look(path: &Path) -> Result<Arc<dyn Store>, StorageError> {
@@ -58,20 +64,25 @@ fn sound(run: &Run) {
 }
 
 fn walk(fault: Fault, shift: usize) {
-    let runs_max = std::env::var("PICOFLEET_CRASH_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(60_usize);
-    let counting = Run::counting(fault);
+    walk_in(FLUSHED, fault, shift);
+    walk_in(DEFAULT, fault, shift + 1);
+}
+
+fn walk_in(mode: &str, fault: Fault, shift: usize) {
+    let runs_max = std::env::var("PICOFLEET_CRASH_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(40_usize);
+    let counting = Run::counting(fault, mode);
     assert!(counting.said.last().is_some_and(|line| line == "closed"), "{:?}", counting.said);
     let total = counting.total();
-    assert!(total > 30, "only {total} calls were counted: is the library in place?");
+    assert!(total > 30, "only {total} calls were counted, {mode}: is the library in place?");
     let stride = total.div_ceil(runs_max).max(1);
     let mut killed = 0;
     for at in (1 + shift % stride..=total).step_by(stride) {
-        let run = Run::with(fault, at);
+        let run = Run::with(fault, at, mode);
         killed += usize::from(run.killed);
         verify::after_kill(&run, at % 8 == 0);
     }
-    assert!(killed > 10, "only {killed} of {total} runs were ended");
-    let run = Run::with(fault, total + 1_000);
+    assert!(killed > 10, "only {killed} of {total} runs were ended, {mode}");
+    let run = Run::with(fault, total + 1_000, mode);
     assert!(!run.killed, "a child that is not killed ends normally");
     verify::after_kill(&run, true);
 }

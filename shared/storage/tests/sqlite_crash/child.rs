@@ -18,6 +18,9 @@ pub(crate) const EXIT: &str = "CRASH_EXIT";
 /// The file that ends a failure.
 pub(crate) const UNTIL: &str = "CRASH_UNTIL";
 
+/// How the child opens its store.
+pub(crate) const MODE: &str = "CRASH_MODE";
+
 pub(crate) struct Plan {
     store: PathBuf,
     until: PathBuf,

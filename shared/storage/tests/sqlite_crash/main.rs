@@ -31,6 +31,9 @@ use sound::sound;
 /// The name of the store.
 const STORE: &str = "store.db";
 
+/// There is one way in which the child opens it.
+const MODE: &str = "power";
+
 fn open(path: &Path) -> Result<Arc<dyn Store>, StorageError> {
     Ok(Arc::new(SqliteStore::open(path, SqliteOptions::default())?))
 }
@@ -52,7 +55,7 @@ fn boundaries(total: usize, max: usize, shift: usize) -> Vec<usize> {
 
 /// How many calls of a run without a fault the fault may meet.
 fn total(fault: Fault) -> usize {
-    let run = Run::counting(fault);
+    let run = Run::counting(fault, MODE);
     assert!(run.said.last().is_some_and(|line| line == "closed"), "{:?}", run.said);
     let total = run.total();
     assert!(total > 30, "only {total} calls were counted: is the library in place?");
@@ -64,13 +67,13 @@ fn walk(fault: Fault, shift: usize) {
     let total = total(fault);
     let mut killed = 0;
     for at in boundaries(total, runs_max(), shift) {
-        let run = Run::with(fault, at);
+        let run = Run::with(fault, at, MODE);
         killed += usize::from(run.killed);
         verify::after_kill(&run, at % 8 == 0);
     }
     assert!(killed > 0, "no run was killed");
     // Beyond the last call nothing happens.
-    let run = Run::with(fault, total + 1_000);
+    let run = Run::with(fault, total + 1_000, MODE);
     assert!(!run.killed, "a child that is not killed ends normally");
     verify::after_kill(&run, true);
 }
@@ -90,7 +93,7 @@ fn fail(fault: Fault, shift: usize) {
     let total = total(fault);
     let mut met = 0;
     for at in boundaries(total, runs_max() / 2, shift) {
-        let run = Run::with(fault, at);
+        let run = Run::with(fault, at, MODE);
         met += usize::from(verify::after_failure(&run));
     }
     assert!(met > 10, "only {met} runs met the fault");
@@ -115,7 +118,7 @@ fn one_failing_call_is_told_and_nothing_acknowledged_is_lost() {
 fn refuse(fault: Fault, shift: usize) {
     let (mut refused, mut uncertain) = (0, 0);
     for at in boundaries(total(fault), runs_max() / 2, shift) {
-        let run = Run::with(fault, at);
+        let run = Run::with(fault, at, MODE);
         refused += usize::from(run.said.iter().any(|line| line.starts_with("rejected commit")));
         uncertain += usize::from(run.said.iter().any(|line| line.starts_with("uncertain commit")));
         verify::after_kill(&run, false);

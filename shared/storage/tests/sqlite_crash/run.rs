@@ -78,17 +78,19 @@ pub(crate) fn command(test: &str) -> Command {
 
 impl Run {
     /// Without a fault: counts the calls that the fault may meet.
-    pub(crate) fn counting(fault: Fault) -> Self {
+    pub(crate) fn counting(fault: Fault, mode: &str) -> Self {
         Self::new("counting".to_owned(), |command| {
+            command.env(child::MODE, mode);
             if fault.syncs() {
                 command.env("FAULTFS_CALL", "fsync");
             }
         })
     }
 
-    pub(crate) fn with(fault: Fault, at: usize) -> Self {
-        Self::new(format!("{fault:?} at {at}"), |command| {
-            command.env("FAULTFS_DO", fault.word()).env("FAULTFS_AT", at.to_string());
+    /// With a fault at a call. The mode is for how the child opens its store, where there are several.
+    pub(crate) fn with(fault: Fault, at: usize, mode: &str) -> Self {
+        Self::new(format!("{fault:?} at {at}, {mode}"), |command| {
+            command.env(child::MODE, mode).env("FAULTFS_DO", fault.word()).env("FAULTFS_AT", at.to_string());
             if fault.ends() {
                 command.env(child::EXIT, "1");
             }

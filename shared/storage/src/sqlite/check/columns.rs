@@ -7,7 +7,7 @@ use rusqlite::types::Value;
 use serde::de::DeserializeOwned;
 
 use super::super::read::Answer;
-use super::super::rows;
+use super::super::rows::{self, DELETING};
 use super::Check;
 
 /// The columns that a record should have.
@@ -60,7 +60,7 @@ fn optional(id: Option<i64>) -> Value {
 /// Each row of a table: its record can be read, and its columns are those of the record.
 fn table<T: DeserializeOwned>(check: &mut Check<'_>, name: &'static str, columns: &str, of: impl Fn(&T) -> Columns) -> Answer<()> {
     let sql = format!(
-        "SELECT s.id, t.record, t.{} FROM {name} t JOIN session s ON s.n = t.session WHERE s.id IS NOT NULL AND s.state < 2",
+        "SELECT s.id, t.record, t.{} FROM {name} t JOIN session s ON s.n = t.session WHERE s.id IS NOT NULL AND s.state < {DELETING}",
         columns.replace(", ", ", t.")
     );
     check.rows(&sql, [], |check, row| {
