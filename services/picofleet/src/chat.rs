@@ -36,7 +36,7 @@ pub(crate) async fn chat(args: ChatArgs, registry: Registry, config: &Config) ->
     }
     let closed = work.store.close().await;
     // What went wrong first is what is said.
-    result.and(closed.map_err(Into::into))
+    result.and_then(|()| closed.map_err(Into::into))
 }
 
 async fn with_engine(work: &Work, interrupts: &mut Interrupts) -> anyhow::Result<()> {

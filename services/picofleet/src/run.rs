@@ -50,7 +50,7 @@ pub(crate) async fn run(args: RunArgs, registry: Registry, config: &Config) -> a
     }
     let closed = work.store.close().await;
     // What went wrong first is what is said.
-    result.and(closed.map_err(Into::into))
+    result.and_then(|()| closed.map_err(Into::into))
 }
 
 async fn with_engine(run: &Run<'_>, json: bool, interrupts: &mut Interrupts) -> anyhow::Result<()> {
