@@ -31,12 +31,7 @@ pub(crate) async fn chat(args: ChatArgs, registry: Registry, config: &Config) ->
     // Until here Ctrl-C ends the process as it ends any other.
     let mut interrupts = Interrupts::listen()?;
     let result = with_engine(&work, &mut interrupts).await;
-    if left(&result) {
-        return result;
-    }
-    let closed = work.store.close().await;
-    // What went wrong first is what is said.
-    result.and_then(|()| closed.map_err(Into::into))
+    work.close(result).await
 }
 
 async fn with_engine(work: &Work, interrupts: &mut Interrupts) -> anyhow::Result<()> {

@@ -45,12 +45,7 @@ pub(crate) async fn run(args: RunArgs, registry: Registry, config: &Config) -> a
     // Until here Ctrl-C ends the process as it ends any other.
     let mut interrupts = Interrupts::listen()?;
     let result = with_engine(&Run { prompt: prompt.as_deref(), work: &work }, json, &mut interrupts).await;
-    if left(&result) {
-        return result;
-    }
-    let closed = work.store.close().await;
-    // What went wrong first is what is said.
-    result.and_then(|()| closed.map_err(Into::into))
+    work.close(result).await
 }
 
 async fn with_engine(run: &Run<'_>, json: bool, interrupts: &mut Interrupts) -> anyhow::Result<()> {

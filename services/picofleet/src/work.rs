@@ -92,6 +92,15 @@ impl Work {
         }
     }
 
+    /// Closes the store behind what was done, unless nothing is to be waited for. What went wrong first is what is said.
+    pub(crate) async fn close(self, done: anyhow::Result<()>) -> anyhow::Result<()> {
+        if left(&done) {
+            return done;
+        }
+        let closed = self.store.close().await.map_err(Into::into);
+        done.and(closed)
+    }
+
     /// How a conversation is gone on with, by a command.
     pub(crate) fn again(&self, command: &str, session: SessionId, conversation: ConversationId) -> String {
         let conversation = if conversation == ROOT_CONVERSATION_ID { String::new() } else { format!(" --conversation {conversation}") };

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{ControlModes, InputModes, LocalModes, OutputModes, tcgetattr};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Child;
 
 use crate::place::{Ended, Place, RUNS, soon};
@@ -18,7 +18,6 @@ const SCRIPT: &str = r#"
 turns = [
     { when = { user = "slow", turn = 0 }, blocks = [{ type = "text", chunks = ["begun\n"] }, { type = "delay", ms = 600000 }] },
     { when = { user = "files", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo from-the-tool" } }] },
-    { when = { user = "flood", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "yes noise" } }] },
     { when = { user = "wait", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo waits; while ! test -e go; do sleep 0.05; done" } }] },
     { when = { user = "other way" }, blocks = [{ type = "text", chunks = ["went the other way"] }] },
     { when = { turn = 0 }, blocks = [{ type = "text", chunks = ["first ", "answer"] }] },
@@ -256,16 +255,16 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    fn send(&self, signal: Signal) {
-        kill_process(Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
-    }
-
     /// Waits for its end, which leaves the terminal as it was.
     async fn end(mut self) -> Option<i32> {
         let code = soon("the end of the chat", self.child.wait()).await.unwrap().code();
         assert_eq!(modes(&self.keys), self.before);
         code
     }
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
 }
 
 type Modes = (InputModes, OutputModes, ControlModes, LocalModes);
@@ -316,11 +315,13 @@ async fn what_is_for_later_is_said_after_the_answer() {
     assert_eq!(chat.end().await, Some(0));
 }
 
-/// While a tool prints without an end the editor returns again and again, and what is printed between two lines stops nobody.
+/// In the time after Esc in which another key may come the editor shows nothing, and between two lines neither; what is to be shown then
+/// stops nobody.
 #[tokio::test]
-async fn keys_work_while_a_tool_floods_the_terminal() {
+async fn keys_work_while_tools_flood_the_terminal() {
     let _runs = RUNS.read().await;
-    let place = Place::scripted(SCRIPT);
+    let call = r#"{ type = "toolCall", name = "bash", arguments = { command = "yes noise" } }"#;
+    let place = Place::scripted(&format!("[[turns]]\nblocks = [{}]\n", [call; 12].join(", ")));
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
     chat.press(&format!("flood{ENTER}"));
@@ -353,7 +354,7 @@ async fn signals_that_end_programs_leave_the_terminal_as_it_was() {
                 chat.until("> ").await;
             }
             assert_ne!(modes(&chat.keys), chat.before, "the editor has the terminal");
-            chat.send(signal);
+            send(&chat.child, signal);
             chat.until("\x1b[?2004l").await;
             chat.until("left; the work goes on with: picofleet chat --session ").await;
             assert_eq!(chat.end().await, Some(code));
@@ -361,23 +362,25 @@ async fn signals_that_end_programs_leave_the_terminal_as_it_was() {
     }
 }
 
+/// A signal: at a terminal Ctrl-C is a key of the editor.
 #[tokio::test]
 async fn a_ctrl_c_of_an_earlier_answer_does_not_count() {
     let _runs = RUNS.read().await;
     let place = Place::scripted(SCRIPT);
-    let mut chat = Terminal::open(&place, &[]);
-    chat.until("> ").await;
+    let mut child = place.command(&["chat"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut shown = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut said = child.stdin.take().unwrap();
     for _ in 0..2 {
-        chat.press(&format!("slow{ENTER}"));
-        chat.until("begun").await;
-        // From elsewhere: while the editor waits, the key is none.
-        chat.send(Signal::INT);
-        chat.until("[aborting]").await;
-        chat.until("not answered, aborted").await;
-        chat.until("> ").await;
+        said.write_all(b"slow\n").await.unwrap();
+        for wanted in ["begun", "[aborting]", "[not answered, aborted]"] {
+            while soon(wanted, shown.next_line()).await.unwrap().unwrap_or_else(|| panic!("it ended without {wanted}")) != wanted {}
+            if wanted == "begun" {
+                send(&child, Signal::INT);
+            }
+        }
     }
-    chat.press(CTRL_D);
-    assert_eq!(chat.end().await, Some(0));
+    drop(said);
+    assert_eq!(soon("the end of the chat", child.wait()).await.unwrap().code(), Some(0));
 }
 
 #[tokio::test]
