@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use picofleet::{Engine, transcript_line};
 use picofleet_harness::config::ConfigPatch;
@@ -42,12 +42,16 @@ pub struct Place {
 }
 
 impl Place {
-    /// What the command line says; a folder that goes with the example where it says none.
+    /// What the command line says; a folder that goes with the example where it says none. `points` are those at which it can hold.
     ///
     /// # Errors
-    /// That no folder can be made.
-    pub fn of_arguments() -> anyhow::Result<Self> {
+    /// That it is to hold at another one; that no folder can be made.
+    pub fn of_arguments(points: &[&str]) -> anyhow::Result<Self> {
         let Args { folder, hold } = Args::parse();
+        if let Some(hold) = hold.as_deref().filter(|hold| !points.contains(hold)) {
+            let known = if points.is_empty() { "no point".to_owned() } else { points.join(", ") };
+            bail!("there is no point {hold:?}; this example holds at: {known}");
+        }
         let (folder, temporary) = match folder {
             Some(folder) => (folder, None),
             None => {

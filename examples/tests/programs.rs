@@ -49,6 +49,18 @@ async fn behind_a_kill(program: &str, point: &str) -> (String, TempDir) {
     (output(program, &[folder.path().to_str().unwrap()]).await, folder)
 }
 
+/// Otherwise it would run to its end, and whoever waits for the point would wait in vain.
+#[tokio::test]
+async fn a_point_that_an_example_does_not_have_is_refused() {
+    for (program, known) in [(env!("CARGO_BIN_EXE_custom_tool"), "rate"), (env!("CARGO_BIN_EXE_embedding"), "no point")] {
+        let mut command = command(program, &["--hold", "rat"]);
+        let ended = tokio::time::timeout(PATIENCE, command.stderr(Stdio::piped()).output()).await.expect("the program ends").unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(!ended.status.success() && ended.stdout.is_empty(), "{said}");
+        assert!(said.contains(&format!("there is no point \"rat\"; this example holds at: {known}")), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn embedding() {
     let text = "\

@@ -29,7 +29,7 @@ blocks = [{ type = "text", chunks = ["As I said: ", "Oslo."] }]
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let place = Place::of_arguments()?;
+    let place = Place::of_arguments(&[])?;
     say("A new session in a SQLite file:");
     let session = first(&open(place.folder()).await?).await?;
     say("The engine is closed. Another one opens the file, and the conversation goes on:");

@@ -138,7 +138,7 @@ fn registry() -> anyhow::Result<Registry> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let place = Place::of_arguments()?;
+    let place = Place::of_arguments(&[])?;
     let app = App::open(place.folder(), registry()?, SCRIPT).await?;
     say("What the model is asked:");
     let order = app.root.submit(SubmissionDraft::input("Clean up, deploy, and show the configuration.").request_id("order")).await?;

@@ -61,7 +61,7 @@ const DELAY: &str = r#"{ type = "delay", ms = 3600000 },"#;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let place = Place::of_arguments()?;
+    let place = Place::of_arguments(&["asked", "answered"])?;
     let (asked, answered) = (place.holds("asked"), place.holds("answered"));
     let slow = |script: String, mark: &str, slow: bool| script.replace(mark, if slow { DELAY } else { "" });
     let script = slow(slow(SCRIPT.to_owned(), "SLOW SCOUT", asked), "SLOW PARENT", answered);

@@ -105,7 +105,7 @@ fn registry(folder: &Path) -> anyhow::Result<Registry> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let place = Place::of_arguments()?;
+    let place = Place::of_arguments(&[])?;
     let app = App::open(place.folder(), registry(place.folder())?, SCRIPT).await?;
     let config = ConfigPatch { model: Some(Some(picofleet::scripted_model())), ..ConfigPatch::default() };
     let other = app.harness.create_conversation(ConversationOptions::ownerless().config(config).key("other")).await?;

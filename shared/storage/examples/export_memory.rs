@@ -8,7 +8,6 @@
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use picofleet_delta::Json;
@@ -18,6 +17,7 @@ use picofleet_session::storage::{
 };
 use picofleet_session::{CommitToken, ConversationRecord, EntryDraft, EntryId, Epoch, Millis, ROOT_CONVERSATION_ID};
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
+use tokio::time::Instant;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

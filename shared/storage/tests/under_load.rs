@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use picofleet_session::storage::{Batch, Commit, ExportLine, ExportReader, SessionCreate, Store};
@@ -95,27 +95,28 @@ impl Drop for Writer {
 }
 
 impl Writer {
-    fn start(path: &Path) -> Self {
+    async fn start(path: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "writer", "--nocapture", "--test-threads=1"]).env(STORE, path);
         let progress = path.with_extension("progress");
         let mut own = Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap(), progress);
-        own.advanced(Seq(20));
+        own.advanced(Seq(20)).await;
         own
     }
 
     /// Waits until a commit above this one was acknowledged, and says which.
-    fn advanced(&mut self, last: Seq) -> Seq {
-        let begin = Instant::now();
-        loop {
-            self.lives();
-            let written = std::fs::read(&self.1).ok().and_then(|bytes| bytes.try_into().ok()).map(i64::from_le_bytes);
-            if let Some(seq) = written.map(Seq).filter(|seq| *seq > last) {
-                return seq;
+    async fn advanced(&mut self, last: Seq) -> Seq {
+        let advanced = async {
+            loop {
+                self.lives();
+                let written = std::fs::read(&self.1).ok().and_then(|bytes| bytes.try_into().ok()).map(i64::from_le_bytes);
+                if let Some(seq) = written.map(Seq).filter(|seq| *seq > last) {
+                    return seq;
+                }
+                tokio::time::sleep(POLL).await;
             }
-            assert!(begin.elapsed() < PATIENCE, "the writer does not advance beyond commit {last}: {written:?}");
-            std::thread::sleep(POLL);
-        }
+        };
+        tokio::time::timeout(PATIENCE, advanced).await.expect("the writer advances")
     }
 
     fn lives(&mut self) {
@@ -195,10 +196,10 @@ async fn exports(name: &str) {
     for round in 0..tries().div_ceil(ROUND) {
         let folder = folder();
         let path = folder.path().join(name);
-        let mut writer = Writer::start(&path);
+        let mut writer = Writer::start(&path).await;
         let mut last = Seq(0);
         for _ in 0..ROUND.min(tries() - round * ROUND) {
-            let acknowledged = writer.advanced(last);
+            let acknowledged = writer.advanced(last).await;
             let store = look(&path).await;
             last = sound(&*store).await;
             assert!(last >= acknowledged, "commit {acknowledged} was acknowledged, and the export is of {last}");
@@ -223,10 +224,10 @@ async fn copies_of_a_file_that_another_process_writes_are_stores_of_one_commit()
     for round in 0..tries().div_ceil(ROUND) {
         let folder = folder();
         let path = folder.path().join("store.db");
-        let mut writer = Writer::start(&path);
+        let mut writer = Writer::start(&path).await;
         let mut last = Seq(0);
         for number in 0..ROUND.min(tries() - round * ROUND) {
-            let acknowledged = writer.advanced(last);
+            let acknowledged = writer.advanced(last).await;
             let copy: PathBuf = folder.path().join(format!("copy-{number}.db"));
             SqliteStore::open_read_only(&path).unwrap().copy_to(&copy).await.unwrap();
             // It is a store that can be written, and its own check finds nothing.

@@ -47,9 +47,12 @@ impl From<Broken> for Fault {
     }
 }
 
+/// Where the example can hold: behind a line of the log.
+pub(crate) const POINTS: [&str; 2] = ["charge late/visa", "refund late/visa"];
+
 impl Bank {
     pub(crate) fn open(place: &Place) -> anyhow::Result<Self> {
-        let holds = ["charge late/visa", "refund late/visa"].into_iter().find(|point| place.holds(point));
+        let holds = POINTS.into_iter().find(|point| place.holds(point));
         let (changes, _) = watch::channel(0);
         Ok(Self { file: place.folder().join("bank.log"), turn: Mutex::default(), changes, holds: holds.map(str::to_owned) })
     }

@@ -33,7 +33,7 @@ struct Orders {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let place = Place::of_arguments()?;
+    let place = Place::of_arguments(&bank::POINTS)?;
     let bank = Arc::new(Bank::open(&place)?);
     let checkout = Arc::new(Checkout { payment: Arc::new(Payment { bank: Arc::clone(&bank) }) });
     let registry = Registry::new();
