@@ -1,14 +1,17 @@
 //! Section N: views of conversations as a host gets them.
 
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use picofleet_harness::host::{ConversationOptions, Harness, HostError, ViewWatch};
+use picofleet_harness::kind::TaskOptions;
 use picofleet_harness::transport::{CallError, Transport};
 use picofleet_harness::usage::USAGE;
 use picofleet_harness::view::ConversationView;
-use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Request};
+use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Follow, FollowCall, Request, WatchCall, WatchId};
 use picofleet_harness_tests::{Kit, Reply, scenario};
 use picofleet_session::{DraftHead, EntryDraft, EntryId, Frame, Json, SessionId, apply, ops_to_json};
 use tokio_util::sync::CancellationToken;
@@ -250,15 +253,125 @@ scenario!(a_watch_goes_on_over_a_takeover, async |kit| {
     assert!(ops_to_json(&frame.ops).to_string().starts_with(r#"[["p",["entries"],1,0,"#), "{:?}", frame.ops);
     assert_eq!(types(&next_events(&mut events).await), ["entry_appended"]);
 
+    // A commit of another conversation hides what was before it, and nothing was missed: nobody is told anything.
+    let other = kit.harness().create_conversation(ConversationOptions::ownerless()).await.unwrap();
+    note(&other).await;
+    kit.take_over().await;
+    note(&kit.harness().conversation(other.id()).await.unwrap().unwrap()).await;
+    *led.0.lock().unwrap() = kit.transport();
+    let (state, head) = (root.view_state().await.unwrap(), kit.reader().await.head().await.unwrap());
+    kit.until("the reader's look", async || state.mount().at().0 >= head.seq).await;
+    drop(state);
+    note(&root).await;
+    let frame = next(&mut watch).await;
+    assert!(ops_to_json(&frame.ops).to_string().starts_with(r#"[["p",["entries"],2,0,"#), "{:?}", frame.ops);
+    assert_eq!(types(&next_events(&mut events).await), ["entry_appended"]);
+
     // The new owner committed before the reader came: it gets the whole.
     kit.take_over().await;
     note(&kit.root().await).await;
     *led.0.lock().unwrap() = kit.transport();
     let frame = next(&mut watch).await;
     let value = frame.value.clone().unwrap();
-    assert_eq!(kinds(&value), ["note", "note", "note"]);
+    assert_eq!(kinds(&value), ["note", "note", "note", "note"]);
     assert_eq!(ops_to_json(&frame.ops), Json::array([Json::array([Json::from("r"), value])]));
     assert_eq!(types(&next_events(&mut events).await), ["snapshot"]);
+});
+
+/// What comes between the messages of readers and the session.
+struct Between {
+    to: Arc<dyn Transport>,
+    /// Two begin at once.
+    both: Option<tokio::sync::Barrier>,
+    /// Readers of a conversation that asked for frames.
+    readers: Mutex<Vec<WatchId>>,
+    /// Readers panic from now on.
+    broken: AtomicBool,
+}
+
+impl Between {
+    fn new(to: Arc<dyn Transport>, both: Option<tokio::sync::Barrier>) -> Arc<Self> {
+        Arc::new(Self { to, both, readers: Mutex::default(), broken: AtomicBool::new(false) })
+    }
+}
+
+impl Transport for Between {
+    fn call(&self, session: SessionId, request: Request) -> BoxFuture<'_, Result<Answer, CallError>> {
+        Box::pin(async move {
+            let (begins, reads) = match &request {
+                Request::Follow(Follow { reader, call: FollowCall::Next { after, timeout_ms }, .. }) => {
+                    if after.is_some() && *timeout_ms > 0 {
+                        self.readers.lock().unwrap().push(*reader);
+                    }
+                    (after.is_none(), true)
+                }
+                Request::Watch { call, .. } => (false, matches!(**call, WatchCall::Next { .. })),
+                _ => (false, false),
+            };
+            assert!(!reads || !self.broken.load(Ordering::Acquire), "it is broken");
+            let answer = self.to.call(session, request).await;
+            if let (true, Some(both)) = (begins, &self.both) {
+                both.wait().await;
+            }
+            answer
+        })
+    }
+
+    fn beat(&self, beat: Beat) -> BoxFuture<'_, Result<BeatAnswer, CallError>> {
+        self.to.beat(beat)
+    }
+}
+
+scenario!(two_who_begin_at_once_share_one_mount, async |kit| {
+    let between = Between::new(kit.transport(), Some(tokio::sync::Barrier::new(2)));
+    let root = Harness::connect(Arc::clone(&between) as Arc<dyn Transport>, kit.session()).root().await.unwrap();
+    let (one, other) = tokio::join!(root.watch(), root.watch());
+    let (mut one, mut other) = (one.unwrap(), other.unwrap());
+    for _ in 0..2 {
+        note(&root).await;
+        assert_eq!(next(&mut one).await.value, next(&mut other).await.value);
+    }
+    let readers: HashSet<WatchId> = between.readers.lock().unwrap().iter().copied().collect();
+    assert_eq!(readers.len(), 1, "one reads for both");
+});
+
+scenario!(observers_hear_of_a_reader_that_panics, async |kit| {
+    let between = Between::new(kit.transport(), None);
+    let harness = Harness::connect(Arc::clone(&between) as Arc<dyn Transport>, kit.session());
+    let root = harness.root().await.unwrap();
+    let (mut watch, mut events, state) = (root.watch().await.unwrap(), root.events().await.unwrap(), root.view_state().await.unwrap());
+    let mut usage = harness.watch_doc(&USAGE, root.id()).await.unwrap().expect("it is there");
+    between.broken.store(true, Ordering::Release);
+    // What ends the call that waits.
+    kit.turn("a", Reply::text("x")).await;
+    let ends = async {
+        while watch.next().await.is_some() {}
+        while events.next().await.is_some() {}
+        while usage.next().await.is_some() {}
+    };
+    tokio::time::timeout(Duration::from_secs(60), ends).await.expect("they end");
+    for end in [watch.end(), events.end(), state.end(), usage.end()] {
+        assert_eq!(end.unwrap().reason(), "failed");
+    }
+});
+
+scenario!(a_newer_view_shows_something_else, async |kit| {
+    let _owner = kit.owner().await;
+    let root = kit.root().await;
+    let state = root.view_state().await.unwrap();
+    let before = state.mount();
+    // It touches the conversation, and nothing that is mounted.
+    kit.add("a", TaskOptions::top_level()).await;
+    let other = kit.harness().create_conversation(ConversationOptions::ownerless()).await.unwrap();
+    note(&other).await;
+    let newer = state.newer(&before);
+    let noted = async {
+        // Whoever comes now is given what was committed before.
+        drop(root.view_state().await.unwrap());
+        note(&root).await;
+    };
+    let (newer, ()) = tokio::join!(newer, noted);
+    assert_eq!(kinds(&newer.unwrap().view()), ["note"], "the first that shows something else");
 });
 
 scenario!(a_host_watches_a_document, async |kit| {
