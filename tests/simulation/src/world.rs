@@ -78,9 +78,8 @@ pub(crate) fn word(number: u64) -> String {
     format!("word{number} ")
 }
 
-/// How long an effect may go on behind the end of its task: a request to a model runs on while nobody is heard, here for the longest freeze
-/// and the longest cut of the network right behind it.
-const OUTLIVES_MAX: Duration = Duration::from_secs(120);
+/// How long an effect may go on behind the end of its task.
+const OUTLIVES_MAX: Duration = Duration::from_secs(60);
 
 /// The outside. Clones are one.
 #[derive(Clone)]
