@@ -133,13 +133,15 @@ impl TaskKind for Part {
                     .await
             }
             PartPhase::Work => {
-                let _effect = self.0.effect(task.id.erase());
+                let effect = self.0.effect(task.id.erase());
                 let mark: u32 = runtime.memo("mark", &u32::try_from(self.0.below(1_000)).unwrap_or(0)).await?;
                 tokio::select! {
                     biased;
                     () = runtime.cancelled().cancelled() => return Err(Fault::Failed(TaskError { message: "stopped".into(), detail: None })),
                     () = tokio::time::sleep(self.0.pause(5_000)) => {}
                 }
+                // What it came to is said until the line answers, which may be long behind the end of the task that it brings.
+                drop(effect);
                 let fails = task.input.fails;
                 runtime
                     .commit(async |_, _| {

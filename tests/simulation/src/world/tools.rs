@@ -126,10 +126,17 @@ impl Tool for SimTool {
         Box::pin(async move {
             let world = &self.world;
             let unsafe_ = self.spec.replay == Replay::Unsafe;
-            let _effect = if unsafe_ { world.unsafe_effect(api.task_id()) } else { world.effect(api.task_id()) };
+            let effect = if unsafe_ { world.unsafe_effect(api.task_id()) } else { world.effect(api.task_id()) };
+            // These two commit and wait, and nothing of theirs goes on outside.
             match self.does {
-                Does::Fan => return fan(world, &api).await,
-                Does::Ask => return ask(&api).await,
+                Does::Fan => {
+                    drop(effect);
+                    return fan(world, &api).await;
+                }
+                Does::Ask => {
+                    drop(effect);
+                    return ask(&api).await;
+                }
                 _ => {}
             }
             let longest = if self.does == Does::Slow { 60_000 } else { 4_000 };
