@@ -117,13 +117,16 @@ fn one_failing_call_is_told_and_nothing_acknowledged_is_lost() {
 /// A refusal is final: also when the process ends right after it and the log is read again, nothing of the batch is there.
 fn refuse(fault: Fault, shift: usize) {
     let (mut refused, mut uncertain) = (0, 0);
-    for at in boundaries(total(fault), runs_max() / 2, shift) {
+    // How many there are depends on how many commits share a write, and so on the machine.
+    let walked = boundaries(total(fault), runs_max() / 2, shift);
+    for at in &walked {
+        let at = *at;
         let run = Run::with(fault, at, MODE);
         refused += usize::from(run.said.iter().any(|line| line.starts_with("rejected commit")));
         uncertain += usize::from(run.said.iter().any(|line| line.starts_with("uncertain commit")));
         verify::after_kill(&run, false);
     }
-    assert!(refused + uncertain > 10, "{refused} refused, {uncertain} uncertain");
+    assert!(4 * (refused + uncertain) > walked.len(), "{refused} refused, {uncertain} uncertain of {}", walked.len());
 }
 
 #[test]
