@@ -112,6 +112,8 @@ struct Held {
     progress: u32,
     /// The definition that it runs; decisions are applied by this one.
     definition: Arc<dyn LineTask>,
+    /// Version and build of the code that its worker runs, as the worker named it.
+    code: (u32, String),
     /// The last definition that it could not be handed over to, as it was reported.
     reported: Option<Option<(u32, String)>>,
     /// Its worker was heard naming it.

@@ -139,7 +139,7 @@ impl SessionLine {
                 .is_some_and(|current| current.version() == record.version || (current.version() > record.version && current.migrates()));
             (current.map(|current| identity(&**current)), takes)
         };
-        if current.as_ref() == Some(&identity(&*held.definition)) {
+        if current.as_ref() == Some(&held.code) {
             return false;
         }
         if !takes {

@@ -8,6 +8,7 @@ use picofleet_session::{CommitError, ConversationId, Json, TaskId, TaskRecord, T
 use super::row::{ended_in_order, kept};
 use super::{Held, Invocations, LineError, SessionLine};
 use crate::ownership::Tree;
+use crate::task::identity;
 use crate::wire::{Answer, Next};
 
 impl SessionLine {
@@ -81,6 +82,7 @@ impl SessionLine {
                 number: row.number,
                 last,
                 progress: 0,
+                code: identity(&*definition),
                 definition,
                 reported: None,
                 heard: row.number > 0,

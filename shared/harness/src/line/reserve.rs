@@ -8,7 +8,7 @@ use super::{Held, LineError, RESTART_LIMIT, SessionLine, row};
 use crate::guard::Guard;
 use crate::inspection::Scheduling;
 use crate::step::Mode;
-use crate::task::{LineTask, checkpoint};
+use crate::task::{LineTask, checkpoint, identity};
 use crate::wire::{Answer, Definition, Refusal, Reservation, WorkerId};
 
 /// A task that may be reserved now.
@@ -57,6 +57,7 @@ impl SessionLine {
                     number: 0,
                     last: None,
                     progress: 0,
+                    code: named.as_ref().map_or_else(|| identity(&*definition), |named| (named.version, named.build.clone())),
                     definition,
                     reported: None,
                     heard: false,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use picofleet_harness::inspection::TaskView;
 use picofleet_harness::line::{LineReport, RESTART_LIMIT};
 use picofleet_harness::step::Mode;
-use picofleet_harness::wire::{Answer, HostCall, Next, Refusal, Request, Said};
+use picofleet_harness::wire::{Answer, Definition, HostCall, Next, Refusal, Request, Said};
+use picofleet_session::InvocationId;
 use picofleet_session::storage::{Rejection, Store};
 use picofleet_storage::memory::{Fault, Faults, MemoryStore};
 
@@ -57,6 +58,27 @@ async fn a_repeated_reserve_of_an_invocation_that_is_over_reserves_nothing() {
             assert_eq!(bench.line.handle(late.clone()).await, Answer::Refused(Refusal::NotReady), "reopened: {reopened}");
         }
         bench.complete(task).await;
+    })
+    .await;
+}
+
+/// Replaced between the look of a worker and its reservation: the line knows the code by the name that the worker gives it.
+#[tokio::test]
+async fn code_of_another_build_hands_over_at_its_next_boundary() {
+    both(async |store| {
+        let all = [Scripted { build: "new", ..scripted("k") }];
+        let bench = Bench::running(store, &all).await;
+        let task = bench.task("k").await;
+        for (build, goes_on) in [("old", false), ("new", true)] {
+            bench.plan().await;
+            let (invocation, definition) = (InvocationId::random(), Definition { version: 1, build: build.into() });
+            let reserve = Request::Reserve { task, invocation, worker: bench.worker, definition: Some(definition) };
+            assert!(matches!(bench.line.handle(reserve).await, Answer::Reserved(_)), "{build}");
+            let decision = Said::Decide { version: 1, decision: j(&format!(r#"{{"to":{{"phase":"{build}"}}}}"#)), last: true };
+            let said = bench.line.handle(Request::Say { task, invocation, number: 1, said: decision }).await;
+            let Answer::Said { next: Some(next), .. } = said else { panic!("{said:?}") };
+            assert_eq!(matches!(next, Next::Continue(_)), goes_on, "{build}");
+        }
     })
     .await;
 }
