@@ -75,13 +75,15 @@ fn walk_in(mode: &str, fault: Fault, shift: usize) {
     let total = counting.total();
     assert!(total > 30, "only {total} calls were counted, {mode}: is the library in place?");
     let stride = total.div_ceil(runs_max).max(1);
-    let mut killed = 0;
+    let (mut killed, mut walked) = (0, 0);
     for at in (1 + shift % stride..=total).step_by(stride) {
+        walked += 1;
         let run = Run::with(fault, at, mode);
         killed += usize::from(run.killed);
         verify::after_kill(&run, at % 8 == 0);
     }
-    assert!(killed > 10, "only {killed} of {total} runs were ended, {mode}");
+    // How many calls a run makes depends on how its commits met, so the last ones of the walk may be beyond its end.
+    assert!(4 * killed > walked, "only {killed} of {walked} runs were ended, {mode}");
     let run = Run::with(fault, total + 1_000, mode);
     assert!(!run.killed, "a child that is not killed ends normally");
     verify::after_kill(&run, true);

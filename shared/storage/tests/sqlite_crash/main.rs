@@ -92,11 +92,13 @@ fn a_kill_in_the_middle_of_any_write_leaves_a_committed_state() {
 fn fail(fault: Fault, shift: usize) {
     let total = total(fault);
     let mut met = 0;
-    for at in boundaries(total, runs_max() / 2, shift) {
-        let run = Run::with(fault, at, MODE);
+    // How many calls a run makes depends on how many commits share a write, so the last ones of the walk may be beyond its end.
+    let walked = boundaries(total, runs_max() / 2, shift);
+    for at in &walked {
+        let run = Run::with(fault, *at, MODE);
         met += usize::from(verify::after_failure(&run));
     }
-    assert!(met > 10, "only {met} runs met the fault");
+    assert!(4 * met > walked.len(), "only {met} of {} runs met the fault", walked.len());
 }
 
 #[test]
