@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use picofleet_session::message::{AssistantMessage, Message, ToolCall, UserInput};
@@ -216,7 +217,7 @@ pub struct CompactionRequest {
     /// Why.
     pub reason: CompactionReason,
     /// The active entries that the summary replaces, the head marker first.
-    pub entries: Vec<EntryRecord>,
+    pub entries: Vec<Arc<EntryRecord>>,
     /// What the model sees of them.
     pub messages: Vec<Message>,
     /// The first entry that stays.

@@ -140,7 +140,7 @@ mod tests {
         fn view(&self) -> ContextView {
             let marker = self.0.iter().rev().find(|entry| entry.head.is_some()).cloned();
             let from = marker.as_ref().and_then(|marker| marker.head);
-            let range = self.0.iter().filter(|entry| from.is_none_or(|from| entry.id >= from)).cloned().collect();
+            let range = self.0.iter().filter(|entry| from.is_none_or(|from| entry.id >= from)).cloned();
             derive_context(marker, range)
         }
 

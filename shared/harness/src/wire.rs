@@ -6,7 +6,7 @@ mod host;
 mod read;
 mod watch;
 
-use picofleet_session::{CommitToken, InvocationId, Json, Seq, SessionId, TaskError, TaskId, TaskRecord};
+use picofleet_session::{CommitToken, InvocationId, Json, Seq, SessionId, TaskError, TaskId, TaskRecord, Transcript};
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::{COMPACTION, GENERATION, TOOL};
@@ -335,6 +335,8 @@ pub enum Answer {
     Done,
     /// To a read or a host's call.
     Value(Json),
+    /// To a read of a context: what it is derived from.
+    Transcript(Box<Transcript>),
     /// Not done.
     Refused(Refusal),
     /// A host's call failed.

@@ -1,6 +1,7 @@
 //! The model's view of a transcript (section 2.1): pure functions of its entries.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use picofleet_delta::Json;
 
@@ -11,9 +12,9 @@ use crate::{EditAction, EntryId, EntryRecord, Millis};
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ContextView {
     /// The newest entry with a head, where there is one.
-    pub head: Option<EntryRecord>,
+    pub head: Option<Arc<EntryRecord>>,
     /// The head, then the other entries of the active range, oldest first.
-    pub entries: Vec<EntryRecord>,
+    pub entries: Vec<Arc<EntryRecord>>,
     /// For each entry its messages after edits and rule 9, before rules 7 and 8.
     pub contributions: Vec<Vec<Message>>,
     /// What a model sees.
@@ -27,10 +28,12 @@ const MISSING_RESULT: &str = "No result: the tool call was interrupted or its re
 ///
 /// `range` holds every visible entry from the marker's `head` to the cutoff, the marker included.
 #[must_use]
-pub fn derive_context(head: Option<EntryRecord>, range: Vec<EntryRecord>) -> ContextView {
+pub fn derive_context<E: Into<Arc<EntryRecord>>>(head: Option<E>, range: impl IntoIterator<Item = E>) -> ContextView {
+    let (head, range): (Option<Arc<EntryRecord>>, Vec<Arc<EntryRecord>>) =
+        (head.map(Into::into), range.into_iter().map(Into::into).collect());
     let edits = newest_edits(&range);
-    let entries: Vec<EntryRecord> = match &head {
-        Some(marker) => std::iter::once(marker.clone()).chain(range.iter().filter(|entry| entry.head.is_none()).cloned()).collect(),
+    let entries: Vec<Arc<EntryRecord>> = match &head {
+        Some(marker) => std::iter::once(Arc::clone(marker)).chain(range.iter().filter(|entry| entry.head.is_none()).cloned()).collect(),
         None => range,
     };
     let contributions: Vec<Vec<Message>> = entries.iter().map(|entry| contribution(entry, &edits)).collect();
@@ -39,7 +42,7 @@ pub fn derive_context(head: Option<EntryRecord>, range: Vec<EntryRecord>) -> Con
 }
 
 /// The newest edit of each target (rule 4). Entries come oldest first, so a later one takes the place of an earlier one.
-fn newest_edits(range: &[EntryRecord]) -> HashMap<EntryId, EditAction> {
+fn newest_edits(range: &[Arc<EntryRecord>]) -> HashMap<EntryId, EditAction> {
     let edits = range.iter().flat_map(|entry| entry.edits.iter().flatten());
     edits.map(|edit| (edit.target, edit.action.clone())).collect()
 }

@@ -9,6 +9,7 @@ use picofleet_delta::Tracker;
 use crate::definition::{Located, Rules};
 use crate::error::{TxError, Violation};
 use crate::storage::{DocumentQuery, Head, PAGE_MAX, SessionStore};
+use crate::transcript::Transcripts;
 use crate::{
     ConversationId, ConversationRecord, DefinitionError, DocumentAddress, DocumentId, DocumentRecord, DocumentScope, ID_MAX, Id, Point,
     Semantics, SubmissionId, SubmissionRecord, TaskId, TaskRecord,
@@ -22,6 +23,7 @@ pub(crate) struct Line {
     conversations: LruCache<ConversationId, ConversationRecord>,
     tasks: LruCache<TaskId, CachedTask>,
     submissions: LruCache<SubmissionId, Arc<SubmissionRecord>>,
+    pub(crate) transcripts: Transcripts,
 }
 
 /// A committed task, with its documents where they are known.
@@ -67,6 +69,7 @@ impl Line {
             conversations: LruCache::new(size.records),
             tasks: LruCache::new(size.records),
             submissions: LruCache::new(size.records),
+            transcripts: Transcripts::default(),
         }
     }
 

@@ -46,7 +46,6 @@ pub struct Bound {
 pub struct Tx {
     store: Arc<dyn SessionStore>,
     now: Millis,
-    bound: Bound,
     setups: Setups,
     state: Mutex<State>,
     /// Documents in the order of their acquisition; they stay where they are until the transaction ends.
@@ -58,6 +57,7 @@ pub struct Tx {
 /// The line, which the transaction holds, and what it wants to write.
 struct State {
     line: OwnedMutexGuard<Line>,
+    bound: Bound,
     staged: Staged,
 }
 
@@ -106,9 +106,8 @@ impl Tx {
         Self {
             store,
             now,
-            bound,
             setups,
-            state: Mutex::new(State { line, staged: Staged::default() }),
+            state: Mutex::new(State { line, bound, staged: Staged::default() }),
             slots: FrozenVec::new(),
             addresses: Mutex::default(),
         }
@@ -122,8 +121,13 @@ impl Tx {
 
     /// What the commit belongs to.
     #[must_use]
-    pub const fn bound(&self) -> Bound {
-        self.bound
+    pub fn bound(&self) -> Bound {
+        self.state().bound
+    }
+
+    /// From here on it belongs to something else: another task goes on in the same commit.
+    pub fn bind(&self, bound: Bound) {
+        self.state().bound = bound;
     }
 
     /// The id that the transaction mints next.

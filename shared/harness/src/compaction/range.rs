@@ -1,5 +1,7 @@
 //! Which part of a context is compacted (section 8.7): a pure function of the view and of how much stays, and how full a context is.
 
+use std::sync::Arc;
+
 use picofleet_models::estimate::{calculate_context_tokens, estimate_message_tokens};
 use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, SystemMessage};
 use picofleet_session::{ContextView, EntryId, EntryRecord, order_messages};
@@ -59,7 +61,7 @@ impl Cut {
 
     /// The entries that are summarized: the head marker, then the others before the cut.
     #[must_use]
-    pub fn entries(self, view: &ContextView) -> &[EntryRecord] {
+    pub fn entries(self, view: &ContextView) -> &[Arc<EntryRecord>] {
         &view.entries[..self.index]
     }
 

@@ -7,7 +7,7 @@ use picofleet_models::provider::{CacheRetention, Context, StreamOptions};
 use picofleet_session::message::{Message, StopReason};
 use picofleet_session::{ContextView, EntryId, Json, TaskError, TaskId, TaskRecord};
 
-use super::generation::{document, finished, last_message, newest, options};
+use super::generation::{document, finished, last_message, options};
 use super::invocation::Fault;
 use super::phase::PhaseRun;
 use crate::compaction::range::Cut;
@@ -51,12 +51,8 @@ async fn select(run: &PhaseRun, record: &TaskRecord) -> Result<Next, Fault> {
     let config = config.unwrap_or_default();
     let known = |name: ModelRef| Some((run.invocation.services().models.find(&name)?.0, name));
     let Some((model, name)) = config.model.clone().and_then(known) else { return no_model(run).await };
-    // The tail comes first: the context up to it never changes.
-    let tail = newest(run, record).await?;
-    let view = match tail {
-        Some(tail) => run.invocation.context(record.conversation_id, Some(tail)).await?,
-        None => ContextView::default(),
-    };
+    let transcript = run.invocation.transcript(record.conversation_id, None).await?;
+    let (view, tail) = (transcript.view(), transcript.newest());
     let keep = config.compaction.unwrap_or_default().keep_recent_tokens;
     let cut = Cut::select(&view, keep).and_then(|cut| Some((cut, cut.first_kept(&view)?)));
     let choice = match (tail, cut) {

@@ -11,7 +11,7 @@ use picofleet_models::model::{Model, ThinkingLevel};
 use picofleet_models::provider::{Context, Partial, Provider, StreamEvent, StreamOptions};
 use picofleet_models::transcript::{get_current_tools, to_tool_declaration};
 use picofleet_session::message::{AssistantMessage, Message, StopReason, UserInput};
-use picofleet_session::{ContextView, EntryId, EntryRecord, Json, Op, TaskId, TaskRecord};
+use picofleet_session::{ContextView, EntryId, Json, Op, TaskId, TaskRecord};
 use tokio::time::Instant;
 
 use super::invocation::Fault;
@@ -89,8 +89,8 @@ async fn prepare(run: &PhaseRun, record: &TaskRecord, (compacted, overflow): (Op
         let detail = Some(Json::from(overflow));
         return decide(run, &Decision::Fail { reason: reason::MODEL_ERROR.to_owned(), detail }).await;
     }
-    let view = run.invocation.context(record.conversation_id, None).await?;
-    let tail = newest(run, record).await?;
+    let transcript = run.invocation.transcript(record.conversation_id, None).await?;
+    let (view, tail) = (transcript.view(), transcript.newest());
     let system = planned(run, record, &config, &view).await?;
     let background = match room::look(&config, &model, &view, &system) {
         Room::Blocked if compacted.is_none() => return decide(run, &Decision::Block { tail, config: Box::new(config) }).await,
@@ -282,12 +282,6 @@ async fn after_tools(run: &PhaseRun, record: &TaskRecord, assistant: EntryId) ->
 /// The names of the tools that a request offers: replayed from its context (section 8.3).
 fn offered(view: &ContextView) -> Vec<String> {
     get_current_tools(&view.messages).into_iter().map(|tool| tool.name).collect()
-}
-
-pub(super) async fn newest(run: &PhaseRun, record: &TaskRecord) -> Result<Option<EntryId>, Fault> {
-    let read = Read::Entries { conversation: record.conversation_id, min: None, max: None, limit: 1 };
-    let entries: Vec<EntryRecord> = run.invocation.read(read).await?;
-    Ok(entries.first().map(|entry| entry.id))
 }
 
 pub(super) async fn document<T: serde::de::DeserializeOwned>(run: &PhaseRun, record: &TaskRecord, kind: &str) -> Result<Option<T>, Fault> {

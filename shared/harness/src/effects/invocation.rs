@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use picofleet_session::message::Message;
 use picofleet_session::{
-    CommitError, ContextView, ConversationId, EntryId, EntryRecord, InvocationId, Json, Millis, SessionId, SubmissionId, SubmissionRecord,
-    TaskError, TaskId, TaskRecord, TxError,
+    CommitError, ContextView, ConversationId, EntryId, InvocationId, Json, Millis, SessionId, SubmissionId, SubmissionRecord, TaskError,
+    TaskId, TaskRecord, Transcript, TxError,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -312,9 +311,15 @@ impl Invocation {
 
     /// The transcript of a conversation and what a model sees of it.
     pub(crate) async fn context(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<ContextView, Fault> {
-        type Parts = (Option<EntryRecord>, Vec<EntryRecord>, Vec<Vec<Message>>, Vec<Message>);
-        let (head, entries, contributions, messages): Parts = self.read(Read::Context { conversation, at }).await?;
-        Ok(ContextView { head, entries, contributions, messages })
+        Ok(self.transcript(conversation, at).await?.view())
+    }
+
+    /// What a context is derived from.
+    pub(crate) async fn transcript(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<Transcript, Fault> {
+        match self.call(Request::Read(Read::Context { conversation, at })).await? {
+            Answer::Transcript(transcript) => Ok(*transcript),
+            other => Err(unexpected(other)),
+        }
     }
 
     /// Waits until a task is terminal, without a slot.

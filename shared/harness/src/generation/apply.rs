@@ -1,7 +1,6 @@
 //! Applying a decision on the line, inside one commit.
 
 use picofleet_session::message::{Message, StopReason};
-use picofleet_session::storage::EntryQuery;
 use picofleet_session::{ContextEdit, EditAction, EntryDraft, Json, TaskError, TaskOutcome, TaskRecord, Tx, TxError};
 
 use super::prepared::{block, prepared};
@@ -117,8 +116,7 @@ async fn aborted(tx: &Tx, task: &TaskRecord, checkpoint: &Checkpoint) -> Result<
 
 /// The newest visible entry of a conversation. A table read.
 pub(super) async fn tail(tx: &Tx, task: &TaskRecord) -> Result<Option<picofleet_session::EntryId>, TxError> {
-    let page = tx.scan_entries(EntryQuery::all(task.conversation_id), 1, None).await?;
-    Ok(page.items.first().map(|entry| entry.id))
+    tx.newest_entry(task.conversation_id).await
 }
 
 /// Hides entries from the model.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use picofleet_session::{Json, SessionId};
+use picofleet_session::{Json, SessionId, Transcript};
 use serde::de::DeserializeOwned;
 
 use super::follow::Hubs;
@@ -60,6 +60,18 @@ impl Caller {
     pub(super) async fn read<T: DeserializeOwned>(&self, read: Read) -> Result<T, HostError> {
         match self.send(Request::Read(read)).await {
             Sent::Answer(answer) => Ok(value(answer)?),
+            Sent::Quarantined => Err(HostError::Quarantined(self.session)),
+            Sent::Unavailable(why) | Sent::Unknown(why) => Err(HostError::Unavailable(why)),
+        }
+    }
+
+    /// A read of a context.
+    pub(super) async fn transcript(&self, read: Read) -> Result<Transcript, HostError> {
+        match self.send(Request::Read(read)).await {
+            Sent::Answer(Answer::Transcript(transcript)) => Ok(*transcript),
+            Sent::Answer(other) => {
+                Err(value::<Json>(other).err().map_or_else(|| HostError::Answer("a value instead of a context".to_owned()), Into::into))
+            }
             Sent::Quarantined => Err(HostError::Quarantined(self.session)),
             Sent::Unavailable(why) | Sent::Unknown(why) => Err(HostError::Unavailable(why)),
         }

@@ -1,6 +1,5 @@
 //! A conversation as a host has it (section 2.2).
 
-use picofleet_session::message::Message;
 use picofleet_session::storage::Cursor;
 use picofleet_session::{ContextView, ConversationId, ConversationRecord, EntryId, EntryRecord, Json, SubmissionRecord, TaskId};
 use serde::de::DeserializeOwned;
@@ -59,10 +58,8 @@ impl Conversation {
     /// # Errors
     /// [`HostError::NotFound`], [`HostError::Unavailable`].
     pub async fn context(&self) -> Result<ContextView, HostError> {
-        type Parts = (Option<EntryRecord>, Vec<EntryRecord>, Vec<Vec<Message>>, Vec<Message>);
-        let read = Read::ContextView { conversation: self.id, at: None };
-        let (head, entries, contributions, messages): Parts = self.harness.caller.read(read).await?;
-        Ok(ContextView { head, entries, contributions, messages })
+        let transcript = self.harness.caller.transcript(Read::ContextView { conversation: self.id, at: None }).await?;
+        Ok(transcript.view())
     }
 
     /// A page of the stored history, newest first, through the ancestry of forks: at most `limit` entries, behind `cursor`.

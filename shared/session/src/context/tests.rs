@@ -119,7 +119,7 @@ fn at(entries: &[EntryRecord], cutoff: i64) -> ContextView {
     let visible: Vec<_> = entries.iter().filter(|entry| entry.id <= id(cutoff)).cloned().collect();
     let marker = visible.iter().rfind(|entry| entry.head.is_some()).cloned();
     let from = marker.as_ref().and_then(|marker| marker.head);
-    derive_context(marker, visible.into_iter().filter(|entry| from.is_none_or(|from| entry.id >= from)).collect())
+    derive_context(marker, visible.into_iter().filter(|entry| from.is_none_or(|from| entry.id >= from)))
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn without_a_head_the_context_is_the_range() {
     assert_eq!((numbers(&view), &view.head), (vec![2, 3, 4], &None));
     assert_eq!(short(&view.messages), ["u:a", "a:b"]);
     assert_eq!(view.contributions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1]);
-    assert_eq!(derive_context(None, Vec::new()), ContextView::default());
+    assert_eq!(derive_context::<EntryRecord>(None, []), ContextView::default());
 }
 
 #[test]

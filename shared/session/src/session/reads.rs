@@ -5,12 +5,13 @@ use std::sync::Arc;
 use picofleet_delta::Json;
 
 use super::{DocumentState, Inner, Located, Point, Publication, ReadError, Session, ValueChange, Watch, check_semantics, load};
+use crate::Transcript;
 use crate::definition::{Rules, typed};
 use crate::storage::{EntryQuery, PAGE_MAX};
 use crate::watch::Delivery;
 use crate::{
     ContextView, ConversationId, ConversationRecord, DocToken, DocValue, DocumentAddress, DocumentChange, DocumentId, DocumentScope,
-    EntryId, FamilyToken, Rewindable, RewindablePolicy, Scope, Violation, derive_context,
+    EntryId, FamilyToken, Rewindable, RewindablePolicy, Scope, Violation,
 };
 
 impl Session {
@@ -143,6 +144,14 @@ impl Session {
     /// # Errors
     /// [`Violation::UnknownConversation`], [`Violation::NotVisible`]; [`ReadError::Storage`], or that the session has ended.
     pub async fn context(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<ContextView, ReadError> {
+        self.transcript(conversation, at).await.map(|transcript| transcript.view())
+    }
+
+    /// What a context is derived from: the active range of a conversation, up to a visible entry where `at` names one.
+    ///
+    /// # Errors
+    /// As [`Session::context`].
+    pub async fn transcript(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<Transcript, ReadError> {
         self.inner.transcript(conversation, at).await.map_err(|error| self.inner.read_error(error))
     }
 }
@@ -186,35 +195,54 @@ impl Inner {
         stored.map(|stored| migrated(&located.rules, stored.value, stored.version)).transpose()
     }
 
-    async fn transcript(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<ContextView, ReadError> {
+    async fn transcript(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<Transcript, ReadError> {
         let store = &self.store;
         // Entries are immutable: with its bounds captured on the line, the range can be read off it.
-        let newest = {
-            let _line = self.reading_line().await?;
-            match at {
+        let (newest, seen) = {
+            let mut line = self.reading_line().await?;
+            if let Some(kept) = line.transcripts.up_to(conversation, at) {
+                return Ok(kept);
+            }
+            let newest = match at {
                 Some(entry) => {
                     store.entry(Some(conversation), entry).await?.ok_or(Violation::NotVisible { conversation, entry })?;
                     Some(entry)
                 }
                 None => store.scan_entries(EntryQuery::all(conversation), 1, None).await?.items.first().map(|entry| entry.id),
-            }
+            };
+            (newest, line.head.seq)
         };
-        let Some(newest) = newest else { return Ok(ContextView::default()) };
-        let marker = store.latest_head_marker(conversation, Some(newest)).await?;
+        let transcript = match newest {
+            Some(newest) => self.range(conversation, newest).await?,
+            None => Transcript::default(),
+        };
+        if at.is_none() {
+            let mut line = self.reading_line().await?;
+            // Nothing has been appended to it meanwhile.
+            if line.head.seq == seen {
+                line.transcripts.keep(conversation, transcript.clone());
+            }
+        }
+        Ok(transcript)
+    }
+
+    /// The active range up to an entry, from storage.
+    async fn range(&self, conversation: ConversationId, newest: EntryId) -> Result<Transcript, ReadError> {
+        let marker = self.store.latest_head_marker(conversation, Some(newest)).await?;
         let oldest = marker.as_ref().and_then(|marker| marker.head);
         let query = EntryQuery { conversation_id: conversation, min_entry_id: oldest, max_entry_id: Some(newest) };
         let mut range = Vec::new();
         let mut cursor = None;
         loop {
-            let page = store.scan_entries(query, PAGE_MAX, cursor).await?;
-            range.extend(page.items);
+            let page = self.store.scan_entries(query, PAGE_MAX, cursor).await?;
+            range.extend(page.items.into_iter().map(Arc::new));
             cursor = page.next;
             if cursor.is_none() {
                 break;
             }
         }
         range.reverse();
-        Ok(derive_context(marker, range))
+        Ok(Transcript { marker: marker.map(Arc::new), range })
     }
 }
 

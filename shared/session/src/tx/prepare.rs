@@ -61,7 +61,7 @@ impl Tx {
             return Err(error.into());
         }
         let now = self.now;
-        let (State { mut line, staged }, slots) = self.into_parts();
+        let (State { mut line, staged, .. }, slots) = self.into_parts();
         let mut documents = Vec::with_capacity(slots.len());
         for slot in slots {
             match Document::decide(*slot) {
@@ -275,6 +275,7 @@ impl Prepared {
         for record in staged.submissions.values() {
             line.keep_submission(Arc::clone(record));
         }
+        line.transcripts.follow(&staged.entries);
         for record in &staged.retired {
             line.forget_document(&record.create.address());
             forget_task_document(&mut line, &record.create);

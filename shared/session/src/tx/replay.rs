@@ -201,7 +201,7 @@ impl Tx {
     async fn replay_entry(&self, ids: &mut Ids, entry: Arc<EntryRecord>) -> Result<(), TxError> {
         ids.claim("entry", entry.id.get())?;
         self.existing_conversation(entry.conversation_id).await?;
-        if entry.by_task_id != self.bound.task {
+        if entry.by_task_id != self.bound().task {
             return Err(broken(format!("entry {} names another task as its author", entry.id)));
         }
         let mut state = self.state();

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::Tx;
 use super::staged::StagedTask;
+use crate::Transcript;
 use crate::definition::typed_data;
 use crate::storage::{ConversationQuery, Cursor, EntryQuery, OutboxRow, Page, RequestRow, SubmissionQuery, TaskQuery};
 use crate::{
@@ -77,7 +78,28 @@ impl Tx {
     /// [`TxError::ReadAfterWrite`], [`TxError::Read`], [`Violation::UnknownConversation`].
     pub async fn latest_head_marker(&self, conversation: ConversationId) -> Result<Option<EntryRecord>, TxError> {
         self.readable()?;
-        Ok(self.store.latest_head_marker(conversation, None).await?)
+        self.committed_marker(conversation).await
+    }
+
+    /// The newest visible entry of a conversation.
+    ///
+    /// # Errors
+    /// [`TxError::ReadAfterWrite`], [`TxError::Read`], [`Violation::UnknownConversation`].
+    pub async fn newest_entry(&self, conversation: ConversationId) -> Result<Option<EntryId>, TxError> {
+        self.readable()?;
+        let kept = self.state().line.transcripts.get(conversation).map(Transcript::newest);
+        match kept {
+            Some(newest) => Ok(newest),
+            None => Ok(self.store.scan_entries(EntryQuery::all(conversation), 1, None).await?.items.first().map(|entry| entry.id)),
+        }
+    }
+
+    async fn committed_marker(&self, conversation: ConversationId) -> Result<Option<EntryRecord>, TxError> {
+        let kept = self.state().line.transcripts.get(conversation).map(|kept| kept.marker.as_deref().cloned());
+        match kept {
+            Some(marker) => Ok(marker),
+            None => Ok(self.store.latest_head_marker(conversation, None).await?),
+        }
     }
 
     /// A task.
@@ -175,7 +197,7 @@ impl Tx {
         self.existing_conversation(conversation).await?;
         let mut state = self.state();
         let id = state.line.mint()?;
-        let record = Arc::new(entry.into_record(id, conversation, self.bound.task));
+        let record = Arc::new(entry.into_record(id, conversation, state.bound.task));
         state.staged.written = true;
         state.staged.entries.push(Arc::clone(&record));
         Ok(record)
@@ -190,7 +212,7 @@ impl Tx {
         let (conversation, owner) = match task.ownership {
             TaskOwnership::Task { task_id } => (self.child_conversation(&task, task_id).await?, Some(task_id)),
             TaskOwnership::Conversation => {
-                let conversation = task.conversation_id.or(self.bound.conversation).ok_or(Violation::NoConversation)?;
+                let conversation = task.conversation_id.or_else(|| self.bound().conversation).ok_or(Violation::NoConversation)?;
                 self.existing_conversation(conversation).await?;
                 (conversation, None)
             }
@@ -321,6 +343,33 @@ impl Tx {
     /// Sets when the owner has to look at the session again; `None` for never.
     pub fn set_wake(&self, at: Option<Millis>) {
         self.state().staged.wake = Some(at);
+    }
+}
+
+/// Reads of what the commit would leave, for rules that look at what it changes itself. They may come behind writes.
+impl Tx {
+    /// A task as the commit would leave it.
+    ///
+    /// # Errors
+    /// [`TxError::Read`].
+    pub async fn task_as_left(&self, id: TaskId) -> Result<Option<TaskRecord>, TxError> {
+        Ok(self.candidate_task(id).await?.map(Arc::unwrap_or_clone))
+    }
+
+    /// The newest entry of a conversation that has a head, as the commit would leave it.
+    ///
+    /// # Errors
+    /// [`TxError::Read`], [`Violation::UnknownConversation`].
+    pub async fn head_marker_as_left(&self, conversation: ConversationId) -> Result<Option<EntryRecord>, TxError> {
+        let staged = {
+            let state = self.state();
+            let marks = |entry: &&Arc<EntryRecord>| entry.conversation_id == conversation && entry.head.is_some();
+            state.staged.entries.iter().rev().find(marks).map(|entry| EntryRecord::clone(entry))
+        };
+        match staged {
+            Some(marker) => Ok(Some(marker)),
+            None => self.committed_marker(conversation).await,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use picofleet_harness_tests::{Asked, AskedCompaction, Kit, Reply, scenario};
 use picofleet_models::model::ThinkingLevel;
 use picofleet_models::provider::CacheRetention;
 use picofleet_session::message::{Message, TextOrBlocks};
-use picofleet_session::{ConversationId, EntryRecord, Json, Millis, SubmissionState, WriteState};
+use picofleet_session::{ConversationId, Json, Millis, SubmissionState, WriteState};
 
 use super::compaction_kit::{compacted, context, entry, history, keep, policy, result, shown, spent, statuses, summarizing, words};
 use super::empty;
@@ -207,7 +207,7 @@ scenario!(x082_a_fork_compacts_what_it_inherited, async |kit| {
     assert_eq!(shown(&view.messages), ["<SUMMARY>", "u2", "a2", "u3", "a3"]);
     let all = kit.entries(&fork).await;
     let from = all.iter().position(|entry| Some(entry.id) == marker.head).unwrap();
-    let active: Vec<EntryRecord> = std::iter::once(marker).chain(all[from..all.len() - 1].iter().cloned()).collect();
+    let active: Vec<_> = std::iter::once(marker).chain(all[from..all.len() - 1].iter().cloned().map(Arc::new)).collect();
     assert_eq!(view.entries, active);
     assert_eq!(fork.usage().await.unwrap().models["p/m"].total_tokens, 15, "the fork's own spend");
 });
@@ -279,7 +279,7 @@ scenario!(a_hook_decides_about_a_compaction, async |kit| {
     history(&kit, 3).await;
     keep(&kit, 150).await;
     let root = kit.root().await;
-    let expected = kit.entries(&root).await;
+    let expected: Vec<_> = kit.entries(&root).await.into_iter().map(Arc::new).collect();
     let kept = entry(&kit, "u3").await.id;
     let add = |hook: AskedCompaction| kit.registry.hooks::<CompactionTask>(None, None, Arc::new(hook)).unwrap();
     let failing = add(AskedCompaction::new(|_| Err(HookError::new("no idea"))));

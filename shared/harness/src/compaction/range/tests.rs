@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use picofleet_session::message::{StopReason, TextContent, ToolCall, ToolResultMessage, Usage, UserBlock, UserMessage};
 use picofleet_session::{ContextEdit, EditAction, Json, Millis, ROOT_CONVERSATION_ID, derive_context};
 use proptest::prelude::*;
@@ -84,7 +86,7 @@ fn view(entries: Vec<Vec<Message>>, marker: Option<usize>) -> ContextView {
         None => derive_context(None, records),
         Some(from) => {
             let head = EntryRecord { head: Some(id(from)), ..record((records.len(), vec![user(10)])) };
-            let range = records.into_iter().filter(|record| record.id >= id(from)).chain([head.clone()]).collect();
+            let range = records.into_iter().filter(|record| record.id >= id(from)).chain([head.clone()]);
             derive_context(Some(head), range)
         }
     }
@@ -137,7 +139,7 @@ fn a_summary_again_gains_only_what_came_since_the_last_one() {
         let mut of = view(vec![vec![user(since)], vec![user(100)], vec![answer(100, &[], 0)]], Some(0));
         of.contributions[0] = vec![user(summary)];
         let kind = COMPACTED.kind;
-        of.head.as_mut().unwrap().kind = kind.to_owned();
+        Arc::make_mut(of.head.as_mut().unwrap()).kind = kind.to_owned();
         Cut::select(&of, 150).unwrap().gains(&of)
     };
     assert!(behind(100, 101));
@@ -151,7 +153,7 @@ fn a_summary_again_gains_only_what_came_since_the_last_one() {
 fn edits_count_as_they_are() {
     let mut records = view(vec![vec![user(100)], vec![user(3_000)], vec![answer(100, &[], 0)], vec![user(100)]], None).entries;
     let action = EditAction::Replace { messages: vec![user(10)] };
-    records[3].edits = Some(vec![ContextEdit { target: id(1), action }]);
+    Arc::make_mut(&mut records[3]).edits = Some(vec![ContextEdit { target: id(1), action }]);
     let of = derive_context(None, records);
     assert_eq!(Cut::select(&of, 205).and_then(|cut| cut.first_kept(&of)), Some(id(1)));
     assert_eq!(Cut::select(&of, 205).unwrap().messages(&of), [user(100)]);

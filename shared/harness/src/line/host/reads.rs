@@ -19,8 +19,7 @@ impl SessionLine {
             Read::Entry(id) => json(store.entry(None, id).await?.map(|(entry, _)| entry).as_ref()),
             Read::Submission(id) => json(store.submission(id).await?.as_ref()),
             Read::Context { conversation, at } => {
-                let context = self.session().context(conversation, at).await?;
-                json(Some(&(context.head, context.entries, context.contributions, context.messages)))
+                return Ok(Answer::Transcript(Box::new(self.session().transcript(conversation, at).await?)));
             }
             Read::Entries { conversation, min, max, limit } => {
                 let page = store.scan_entries(Read::entries(conversation, min, max), limit, None).await?;
@@ -42,8 +41,7 @@ impl SessionLine {
                 if store.conversation(conversation).await?.is_none() {
                     return Ok(not_found("conversation", conversation.get()));
                 }
-                let context = self.session().context(conversation, at).await?;
-                json(Some(&(context.head, context.entries, context.contributions, context.messages)))
+                return Ok(Answer::Transcript(Box::new(self.session().transcript(conversation, at).await?)));
             }
             Read::VisibleEntry { conversation, entry } => {
                 json(store.entry(Some(conversation), entry).await?.map(|(entry, _)| entry).as_ref())
