@@ -11,6 +11,7 @@ mod host;
 mod inspect;
 mod options;
 mod outcome;
+mod owner;
 mod park;
 mod reconcile;
 mod recover;
@@ -28,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use picofleet_session::{CommitError, InvocationId, Json, Millis, ReadError, Session, Standing, Subscription, TaskId};
+use picofleet_session::{CommitError, InvocationId, Json, Millis, ReadError, Session, Standing, Subscription, TaskId, TaskRecord};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -116,6 +117,8 @@ struct Held {
     code: (u32, String),
     /// The last definition that it could not be handed over to, as it was reported.
     reported: Option<Option<(u32, String)>>,
+    /// The running record, while the reservation is in memory only: the first saying stores it (`protocol.md` 3).
+    unstored: Option<Box<TaskRecord>>,
     /// Its worker was heard naming it.
     heard: bool,
     /// Its lease is over: the next reservation ends it.

@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use picofleet_session::{ConversationCreated, ConversationId, ConversationRecord, Json, Tx, TxError};
 
 use crate::config::CONFIG;
+use crate::hooks::GenerationTask;
 use crate::inbox::{INBOX, InboxState};
 use crate::live::{LIVE, LiveState};
 use crate::registry::{Registry, RegistryFailure};
@@ -20,6 +21,11 @@ pub trait ToolCatalogue: Send + Sync + 'static {
     fn failures(&self) -> Vec<RegistryFailure> {
         Vec::new()
     }
+
+    /// Whether hooks may want to see the end of a tool round. Where none can, no worker is asked about it.
+    fn sees_rounds(&self) -> bool {
+        true
+    }
 }
 
 impl ToolCatalogue for Registry {
@@ -29,6 +35,10 @@ impl ToolCatalogue for Registry {
 
     fn failures(&self) -> Vec<RegistryFailure> {
         self.snapshot().failures().to_vec()
+    }
+
+    fn sees_rounds(&self) -> bool {
+        !self.snapshot().hooks::<GenerationTask>().is_empty()
     }
 }
 

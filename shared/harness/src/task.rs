@@ -109,6 +109,18 @@ pub trait LineTask: Send + Sync + 'static {
         1
     }
 
+    /// Whether the phase of a checkpoint begins without an effect: the reservation of a task that never ran is then stored with its first
+    /// decision, and a crash before that leaves it as it was (`protocol.md` 3).
+    fn plans_first(&self, _checkpoint: &Json) -> bool {
+        false
+    }
+
+    /// The decision that goes on from a checkpoint where nobody has to be asked: the tasks that it waits for are over. `asked` says that
+    /// hooks are registered which want to see them first. The line takes it in the commit that ends the last of them.
+    fn goes_on(&self, _checkpoint: &Json, _asked: bool) -> Option<Json> {
+        None
+    }
+
     /// Applies a decision: reads and writes the transaction and nothing else.
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied>;
 
@@ -220,6 +232,10 @@ pub fn checkpoint(record: &TaskRecord) -> Option<&Json> {
     }
 }
 
+fn in_phase(checkpoint: &Json, phase: &str) -> bool {
+    checkpoint.get("phase").and_then(Json::as_str).as_deref() == Some(phase)
+}
+
 fn at<T: serde::de::DeserializeOwned>(record: &TaskRecord) -> Result<T, CommitError> {
     let null = Json::null();
     read("the checkpoint", record, checkpoint(record).unwrap_or(&null))
@@ -240,6 +256,16 @@ impl LineTask for GenerationLine {
         generation::DECISION_VERSION
     }
 
+    fn plans_first(&self, checkpoint: &Json) -> bool {
+        in_phase(checkpoint, "prepare")
+    }
+
+    fn goes_on(&self, checkpoint: &Json, asked: bool) -> Option<Json> {
+        let generation::Checkpoint::Tools(round) = checkpoint.to().ok()? else { return None };
+        // The next call of a sequential round is made behind the commit that ends the one before.
+        if asked || !round.pending.is_empty() { None } else { Json::from_serde(&generation::Decision::RoundDone).ok() }
+    }
+
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {
         Box::pin(async move {
             let decision = read("a decision", record, &decision)?;
@@ -250,8 +276,7 @@ impl LineTask for GenerationLine {
 
     fn abort_decision(&self, checkpoint: &Json) -> Option<Json> {
         // In `poll` the provider has to be told, which is an effect.
-        let polls = checkpoint.get("phase").and_then(Json::as_str).as_deref() == Some("poll");
-        if polls { None } else { Json::from_serde(&generation::Decision::Aborted).ok() }
+        if in_phase(checkpoint, "poll") { None } else { Json::from_serde(&generation::Decision::Aborted).ok() }
     }
 }
 
@@ -268,6 +293,10 @@ impl LineTask for ToolLine {
 
     fn decision_version(&self) -> u32 {
         tool::DECISION_VERSION
+    }
+
+    fn plans_first(&self, checkpoint: &Json) -> bool {
+        in_phase(checkpoint, "call")
     }
 
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {
@@ -296,6 +325,10 @@ impl LineTask for CompactionLine {
 
     fn decision_version(&self) -> u32 {
         compaction::DECISION_VERSION
+    }
+
+    fn plans_first(&self, checkpoint: &Json) -> bool {
+        in_phase(checkpoint, "select")
     }
 
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {

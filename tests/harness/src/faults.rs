@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::future::BoxFuture;
 use picofleet_harness::transport::{CallError, Transport};
 use picofleet_harness::wire::{Answer, Beat, BeatAnswer, Request};
-use picofleet_session::SessionId;
+use picofleet_session::{InvocationId, SessionId, TaskId};
 
 type Pick = Box<dyn Fn(&Request) -> bool + Send + Sync>;
 
@@ -23,6 +23,7 @@ struct State {
     elsewhere: Mutex<Option<Arc<dyn Transport>>>,
     lose: Mutex<Option<Pick>>,
     seen: Mutex<Vec<Request>>,
+    granted: Mutex<Vec<(TaskId, InvocationId)>>,
 }
 
 impl Faults {
@@ -51,9 +52,15 @@ impl Faults {
         self.state.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How often the worker asked for a reservation.
+    /// The reservations that the worker was granted, also where their answers were lost; one that was granted twice stands there twice. What
+    /// a late hint made it ask for in vain is not among them.
+    pub fn granted(&self) -> Vec<(TaskId, InvocationId)> {
+        self.state.granted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many reservations it was granted.
     pub fn reserved(&self) -> usize {
-        self.seen().iter().filter(|request| matches!(request, Request::Reserve { .. })).count()
+        self.granted().len()
     }
 
     pub(crate) fn between(&self, inner: Arc<dyn Transport>) -> Arc<dyn Transport> {
@@ -95,7 +102,11 @@ impl Transport for Faulty {
             }
             self.faults.state.seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
             let loses = self.faults.loses(&request);
+            let reserves = if let Request::Reserve { task, invocation, .. } = &request { Some((*task, *invocation)) } else { None };
             let answer = self.inner().call(session, request).await;
+            if let (Some(granted), Ok(Answer::Reserved(_))) = (reserves, &answer) {
+                self.faults.state.granted.lock().unwrap_or_else(PoisonError::into_inner).push(granted);
+            }
             // What was under way when the line was cut has no answer either.
             if loses || self.faults.is_cut() { Err(CallError::NoAnswer(session)) } else { answer }
         })

@@ -144,7 +144,8 @@ pub(super) async fn round_done(tx: &Tx, task: &TaskRecord, round: Round) -> Resu
 async fn controls(tx: &Tx, task: &TaskRecord, round: &Round) -> Result<Vec<Option<Control>>, TxError> {
     let mut by_task: HashMap<TaskId, Control> = HashMap::new();
     for id in &round.tools {
-        let Some(TaskState::Terminal { outcome: TaskOutcome::Completed { result } }) = tx.task(*id).await?.map(|task| task.state) else {
+        let Some(TaskState::Terminal { outcome: TaskOutcome::Completed { result } }) = tx.task_as_left(*id).await?.map(|task| task.state)
+        else {
             continue;
         };
         // The line wrote the result itself; one that can't be read asks for nothing.

@@ -231,6 +231,9 @@ impl SessionLine {
                     self.unsealed()?;
                 }
                 let landed = self.land(tx, id, by, made.as_ref().map(|made| made.record.id), ending).await?;
+                if let Some(task) = task {
+                    self.store_reservation(tx, task).await.map_err(CommitError::from)?;
+                }
                 if let Some(made) = made {
                     self.finish_made(tx, made).await?;
                 }

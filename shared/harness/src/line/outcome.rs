@@ -46,7 +46,7 @@ impl SessionLine {
         tracing::warn!(task = %id, error = %error.message, "task faulted");
         self.session()
             .commit(async |tx| {
-                if let Some(record) = tx.task(id).await?.filter(|task| matches!(task.state, TaskState::Running { .. })) {
+                if let Some(record) = self.found_by(tx, id).await?.filter(|task| matches!(task.state, TaskState::Running { .. })) {
                     self.end_task(tx, record, TaskOutcome::Faulted { error }).await?;
                 }
                 Ok::<_, CommitError>(())

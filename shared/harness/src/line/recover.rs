@@ -85,6 +85,7 @@ impl SessionLine {
                 code: identity(&*definition),
                 definition,
                 reported: None,
+                unstored: None,
                 heard: row.number > 0,
                 expired: false,
             };

@@ -16,6 +16,15 @@ struct Ready {
     record: TaskRecord,
     mode: Mode,
     definition: Arc<dyn LineTask>,
+    /// It never ran, and its phase begins without an effect: nothing is stored before its first decision.
+    plans_first: bool,
+}
+
+/// A reservation that was made on the line.
+struct Made {
+    reservation: Reservation,
+    /// It is in storage, or in memory only.
+    stored: bool,
 }
 
 impl SessionLine {
@@ -36,9 +45,9 @@ impl SessionLine {
             .commit(async |tx| {
                 // Again on the line: the same request may have been in storage while this one waited for it.
                 if let Some(reservation) = self.reserved(task, invocation) {
-                    return Ok(Some(reservation));
+                    return Ok(Some(Made { reservation, stored: self.unstored(task).is_none() }));
                 }
-                let Some(Ready { record, mode, definition }) = self.ready(tx, task, named.as_ref()).await? else {
+                let Some(Ready { record, mode, definition, plans_first }) = self.ready(tx, task, named.as_ref()).await? else {
                     return Ok::<_, CommitError>(None);
                 };
                 let over = self.last_invocation(&record).await? == Some(invocation);
@@ -46,8 +55,10 @@ impl SessionLine {
                     return Ok(None);
                 }
                 let began_at = checkpoint(&record).cloned().unwrap_or(Json::null());
-                tx.put_task(record.clone()).await?;
-                tx.put_invocation(InvocationRow { task_id: task, invocation, number: 0, digest: None, answer: row::reserved(mode)? });
+                if !plans_first {
+                    tx.put_task(record.clone()).await?;
+                    tx.put_invocation(InvocationRow { task_id: task, invocation, number: 0, digest: None, answer: row::reserved(mode)? });
+                }
                 // Taken on the line: from here on no other reservation finds the task ready.
                 let held = Held {
                     invocation,
@@ -60,6 +71,7 @@ impl SessionLine {
                     code: named.as_ref().map_or_else(|| identity(&*definition), |named| (named.version, named.build.clone())),
                     definition,
                     reported: None,
+                    unstored: plans_first.then(|| Box::new(record.clone())),
                     heard: false,
                     expired: false,
                 };
@@ -67,11 +79,18 @@ impl SessionLine {
                 if state.held.insert(task, held).is_some_and(|before| before.expired && before.heard) {
                     state.lost.insert(task);
                 }
-                Ok(Some(Reservation { record, mode }))
+                if plans_first {
+                    state.named.insert(task, invocation);
+                    // No commit says it.
+                    self.inner.changed.notify_waiters();
+                }
+                Ok(Some(Made { reservation: Reservation { record, mode }, stored: !plans_first }))
             })
             .await;
         match reservation {
-            Ok(Some(reservation)) => {
+            // On the line just now: no mark came between.
+            Ok(Some(Made { reservation, stored: false })) => Ok(Answer::Reserved(Box::new(reservation))),
+            Ok(Some(Made { reservation, stored: true })) => {
                 self.state().lost.remove(&task);
                 self.first_step(task, invocation, reservation).await
             }
@@ -104,21 +123,55 @@ impl SessionLine {
         Ok(Answer::Refused(Refusal::NotReady))
     }
 
+    /// The running record of a task whose reservation is in memory only.
+    pub(super) fn unstored(&self, task: TaskId) -> Option<TaskRecord> {
+        self.state().held.get(&task).and_then(|held| held.unstored.as_deref().cloned())
+    }
+
+    /// The record of a task as its invocation finds it: running, also where its reservation is in memory only. Not where somebody asked the
+    /// task to stop meanwhile: it never ran then. A table read.
+    pub(super) async fn found_by(&self, tx: &Tx, task: TaskId) -> Result<Option<TaskRecord>, TxError> {
+        let found = tx.task(task).await?;
+        Ok(found.map(|record| self.as_reserved(record)))
+    }
+
+    fn as_reserved(&self, record: TaskRecord) -> TaskRecord {
+        let never_ran = matches!(record.state, TaskState::Pending { .. }) && record.started_at.is_none() && !record.abort_requested;
+        match self.unstored(record.id).filter(|_| never_ran) {
+            Some(TaskRecord { state, started_at, restarts, .. }) => TaskRecord { state, started_at, restarts, ..record },
+            None => record,
+        }
+    }
+
+    /// Stores a reservation that was in memory only, in the commit of what its invocation says first, where that has not changed the
+    /// record itself.
+    pub(super) async fn store_reservation(&self, tx: &Tx, task: TaskId) -> Result<(), TxError> {
+        if self.unstored(task).is_none() {
+            return Ok(());
+        }
+        let Some(left) = tx.task_as_left(task).await? else { return Ok(()) };
+        let reserved = self.as_reserved(left.clone());
+        if reserved == left { Ok(()) } else { tx.put_task(reserved).await }
+    }
+
     /// The reservation that an invocation has already.
     fn reserved(&self, task: TaskId, invocation: InvocationId) -> Option<Reservation> {
         let state = self.state();
         let held = state.held.get(&task).filter(|held| held.invocation == invocation)?;
+        if let Some(record) = held.unstored.as_deref() {
+            return Some(Reservation { record: record.clone(), mode: held.mode });
+        }
         let record = state.tree.live.get(&task).filter(|record| matches!(record.state, TaskState::Running { .. }))?.clone();
         Some(Reservation { record, mode: held.mode })
     }
 
     /// The invocation that a task had before. One that holds nothing any more is over: its request was under way for longer than it lived.
     async fn last_invocation(&self, record: &TaskRecord) -> Result<Option<InvocationId>, CommitError> {
-        if record.started_at.is_none() {
-            return Ok(None);
-        }
         if let Some(invocation) = self.state().named.get(&record.id) {
             return Ok(Some(*invocation));
+        }
+        if record.started_at.is_none() {
+            return Ok(None);
         }
         let row = self.session().store().invocation(record.id).await.map_err(|error| CommitError::Tx(TxError::Read(error)))?;
         Ok(row.map(|row| row.invocation))
@@ -152,7 +205,9 @@ impl SessionLine {
         if restarts >= RESTART_LIMIT {
             return Ok(None);
         }
+        let version = record.version;
         let Ok((record, definition)) = self.taken(record) else { return Ok(None) };
+        let migrated = record.version != version;
         if named.is_some_and(|named| named.version != definition.version()) {
             return Ok(None);
         }
@@ -161,8 +216,12 @@ impl SessionLine {
         if mode == Mode::Abort && definition.abort_decision(&at).is_some() {
             return Ok(None);
         }
+        let plans_first = {
+            let fresh = mode == Mode::Run && record.started_at.is_none() && restarts == 0 && !migrated;
+            fresh && definition.plans_first(&at)
+        };
         let started_at = record.started_at.or_else(|| Some(tx.now()));
         let record = TaskRecord { state: TaskState::Running { checkpoint: at }, started_at, restarts, ..record };
-        Ok(Some(Ready { record, mode, definition }))
+        Ok(Some(Ready { record, mode, definition, plans_first }))
     }
 }

@@ -1,6 +1,7 @@
 //! What an invocation says (`protocol.md` 3): numbered, one at a time, the last one answered again.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt as _;
 use picofleet_session::{
@@ -66,10 +67,10 @@ impl SessionLine {
             }
             (Ok(_), _) => {}
         }
-        let bound = Bound { conversation: self.conversation_of(task), task: Some(task) };
-        let result = self
-            .session()
-            .commit_bound(bound, async |tx| {
+        let bound = self.bound(task);
+        let merged = AtomicBool::new(false);
+        let commit = async |said: Said, merges: bool| {
+            let taking = async |tx: &Tx| {
                 // Both again on the line: it may have been closed, or the same saying landed, while this one waited for it.
                 self.unsealed().map_err(|_| Rollback::Refused(Refusal::Gone))?;
                 let held = self.admit_saying(task, invocation, number, &digest).map_err(Rollback::Answered)?;
@@ -78,11 +79,23 @@ impl SessionLine {
                     Outcome::Answer(answer) => answer,
                     Outcome::Refused(refusal) => return Err(Rollback::Refused(refusal)),
                 };
+                self.store_reservation(tx, task).await.map_err(CommitError::from)?;
                 let stored = Some(stored(&answer, held.mode)?);
                 tx.put_invocation(InvocationRow { task_id: task, invocation, number, digest: Some(digest.clone()), answer: stored });
+                if merges && matches!(answer, Answer::Said { next: Some(Next::Stop), .. }) {
+                    merged.store(true, Ordering::Relaxed);
+                    self.owner_goes_on(tx, task).await?;
+                }
                 Ok::<_, Rollback>(answer)
-            })
-            .await;
+            };
+            self.session().commit_bound(bound, taking).await
+        };
+        let again = said.clone();
+        let result = match commit(said, true).await {
+            // What the owner's step came to says nothing about the task: the owner takes it by itself then.
+            Err(Rollback::Failed(error)) if merged.load(Ordering::Relaxed) && ends_nothing(&error) => commit(again, false).await,
+            result => result,
+        };
         match result {
             Ok(answer) => {
                 self.settle_saying(task, invocation, number, digest, &answer);
@@ -104,6 +117,11 @@ impl SessionLine {
         Answer::Refused(Refusal::Protocol(why))
     }
 
+    /// What the commits of a task's invocation belong to.
+    pub(super) fn bound(&self, task: TaskId) -> Bound {
+        Bound { conversation: self.conversation_of(task), task: Some(task) }
+    }
+
     /// Progress: one document row, no number, no task row.
     pub(super) async fn progress(
         &self,
@@ -114,10 +132,9 @@ impl SessionLine {
     ) -> Result<Answer, LineError> {
         let held = self.state().held.get(&task).filter(|held| held.invocation == invocation).cloned();
         let Some(held) = held.filter(|_| self.scheduling() != Scheduling::Closing) else { return Ok(Answer::Refused(Refusal::Gone)) };
-        let bound = Bound { conversation: self.conversation_of(task), task: Some(task) };
         let result = self
             .session()
-            .commit_bound(bound, async |tx| {
+            .commit_bound(self.bound(task), async |tx| {
                 self.unsealed().map_err(|_| Rollback::Refused(Refusal::Gone))?;
                 let Some(record) = self.gated(tx, task, Mode::Run).await? else { return Err(Rollback::Refused(Refusal::Gone)) };
                 self.follows(task, invocation, number, whole)?;
@@ -263,7 +280,7 @@ impl SessionLine {
 
     /// The running record, unless the invocation may not commit any more (section 5.4).
     pub(super) async fn gated(&self, tx: &Tx, task: TaskId, mode: Mode) -> Result<Option<TaskRecord>, CommitError> {
-        let record = tx.task(task).await?.filter(|record| matches!(record.state, TaskState::Running { .. }));
+        let record = self.found_by(tx, task).await?.filter(|record| matches!(record.state, TaskState::Running { .. }));
         let guards = &self.inner.options.guards;
         Ok(record.filter(|record| !guards.stops(Guard::AbortGate, mode == Mode::Run && record.abort_requested)))
     }
@@ -295,7 +312,7 @@ impl SessionLine {
             // Taken before, by the hold that it ends.
             Said::Finish(_) => Ok(Outcome::Refused(Refusal::Gone)),
             Said::PhaseEnd(error) => {
-                let Some(record) = tx.task(task).await? else { return Ok(Outcome::Refused(Refusal::Gone)) };
+                let Some(record) = self.found_by(tx, task).await? else { return Ok(Outcome::Refused(Refusal::Gone)) };
                 let ended = error.map_or(PhaseEnd::Returned, PhaseEnd::Failed);
                 let next = self.step(tx, record, &ended, held).await?;
                 Ok(Outcome::Answer(Answer::Said { answer: Json::null(), next: Some(next) }))
@@ -366,8 +383,13 @@ impl SessionLine {
     }
 }
 
+/// Whether the session goes on after a failed commit.
+const fn ends_nothing(error: &CommitError) -> bool {
+    !matches!(error, CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_))
+}
+
 /// Applies a decision; a panic of its code is an error of the commit and nothing else.
-async fn apply(task: &dyn LineTask, tx: &Tx, record: &TaskRecord, decision: Json) -> Result<(NextState, Json), CommitError> {
+pub(super) async fn apply(task: &dyn LineTask, tx: &Tx, record: &TaskRecord, decision: Json) -> Result<(NextState, Json), CommitError> {
     let applied = AssertUnwindSafe(task.apply(tx, record, decision)).catch_unwind().await;
     let why = || format!("applying a decision of {} panicked", record.kind);
     applied.unwrap_or_else(|_| Err(CommitError::Invalid(Violation::Decision { why: why() })))

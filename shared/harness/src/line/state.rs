@@ -61,6 +61,7 @@ impl State {
         if let Some(Answer::Said { next: Some(Next::Continue(_)), .. }) = &answer {
             held.began_at = crate::task::checkpoint(record).cloned().unwrap_or(Json::null());
         }
+        held.unstored = None;
         held.number = row.number;
         held.last = row.digest.clone().zip(answer);
     }

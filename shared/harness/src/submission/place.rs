@@ -7,7 +7,7 @@ use crate::config::{CONFIG, ConversationConfig};
 use crate::inbox::{Boundary, Selecting};
 use crate::kinds::USER;
 
-/// What a commit has to know before its first table write.
+/// What a commit has to know before it places inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     /// How boundaries select.
@@ -19,9 +19,9 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Reads tables, so it comes before the first table write.
+    /// As the commit would leave it.
     pub(crate) async fn read(tx: &Tx, conversation: ConversationId) -> Result<Self, TxError> {
-        let marker = tx.latest_head_marker(conversation).await?;
+        let marker = tx.head_marker_as_left(conversation).await?;
         let config = tx.doc(&CONFIG, conversation).await?.read()?;
         Ok(Self { config, marker: marker.as_ref().map(|marker| marker.id), active_from: marker.and_then(|marker| marker.head) })
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use picofleet_harness::config::{ConfigPatch, RetryPolicy};
 use picofleet_harness::frame::{DocumentFrame, Frame};
+use picofleet_harness::hooks::{GenerationHooks, GenerationTask};
 use picofleet_harness::host::{Conversation, SubmitError};
 use picofleet_harness::submission::{SubmissionDraft, WhenBusy};
 use picofleet_harness::task::{Applied, LineTask};
@@ -358,7 +359,7 @@ async fn commits(kit: &Kit, input: &str) -> i64 {
 
 scenario!(a_turn_costs_a_known_number_of_commits, async |kit| {
     kit.stage.give(Reply::text("x"));
-    assert_eq!(commits(&kit, "a").await, 4);
+    assert_eq!(commits(&kit, "a").await, 3);
     // A part of a response that was shown in time changes nothing of it.
     let root = kit.root().await;
     kit.stage.give(Reply::text("partial").held());
@@ -366,8 +367,18 @@ scenario!(a_turn_costs_a_known_number_of_commits, async |kit| {
         kit.until("a partial", async || partial(&root).await).await;
         kit.stage.release();
     });
-    assert_eq!(counted, 4);
+    assert_eq!(counted, 3);
     kit.stage.give(Reply::call("c1", "echo", r#"{"text":"y"}"#));
     kit.stage.give(Reply::text("z"));
-    assert_eq!(commits(&kit, "b").await, 12);
+    assert_eq!(commits(&kit, "b").await, 7);
+    // A hook that may want to see the round is asked between its last result and its end.
+    kit.registry.hooks::<GenerationTask>(None, None, Arc::new(Unasked)).unwrap();
+    kit.stage.give(Reply::call("c2", "echo", r#"{"text":"y"}"#));
+    kit.stage.give(Reply::text("z"));
+    assert_eq!(commits(&kit, "c").await, 9);
 });
+
+/// Has nothing to say.
+struct Unasked;
+
+impl GenerationHooks for Unasked {}
