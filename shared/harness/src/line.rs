@@ -95,6 +95,8 @@ struct State {
     visits: rest::Visits,
     /// Conversations that somebody follows.
     follows: follow::Follows,
+    /// Submissions as the last commits left them.
+    submissions: state::Submissions,
 }
 
 /// An invocation that holds a task.

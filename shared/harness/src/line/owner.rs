@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use picofleet_session::{Bound, CommitError, TaskId, TaskOutcome, TaskRecord, TaskState, Tx};
+use picofleet_session::{Bound, CommitError, Json, TaskId, TaskOutcome, TaskRecord, TaskState, Tx};
 
 use super::definitions::Fit;
 use super::say::apply;
@@ -12,16 +12,29 @@ use crate::inspection::Scheduling;
 use crate::step::Mode;
 use crate::task::{LineTask, NextState, checkpoint};
 
+/// The step of an owner that nobody has to be asked about.
+pub(super) struct OwnerStep {
+    owner: TaskRecord,
+    definition: Arc<dyn LineTask>,
+    decision: Json,
+}
+
 impl SessionLine {
-    /// Takes the step of the owner of `task`, if that just ended and the step is the line's own. What is left out here the scheduler finds.
-    pub(super) async fn owner_goes_on(&self, tx: &Tx, task: TaskId) -> Result<(), CommitError> {
-        let Some(ended) = tx.task_as_left(task).await?.filter(in_order) else { return Ok(()) };
-        let Some(owner) = self.waiting_owner(tx, &ended).await? else { return Ok(()) };
-        let Some(definition) = self.runs_owner(tx, &owner).await? else { return Ok(()) };
-        let Some(at) = checkpoint(&owner).cloned() else { return Ok(()) };
-        let Some(decision) = definition.goes_on(&at, self.inner.options.catalogue.sees_rounds()) else { return Ok(()) };
-        tx.bind(Bound { conversation: Some(owner.conversation_id), task: Some(owner.id) });
+    /// The step of the owner of `task`, if that just ended and the step is the line's own. What is left out here the scheduler finds.
+    pub(super) async fn owner_step(&self, tx: &Tx, task: TaskId) -> Result<Option<OwnerStep>, CommitError> {
+        let Some(ended) = tx.task_as_left(task).await?.filter(in_order) else { return Ok(None) };
+        let Some(owner) = self.waiting_owner(tx, &ended).await? else { return Ok(None) };
+        let Some(definition) = self.runs_owner(tx, &owner).await? else { return Ok(None) };
+        let Some(at) = checkpoint(&owner).cloned() else { return Ok(None) };
+        let Some(decision) = definition.goes_on(&at, self.inner.options.catalogue.sees_rounds()) else { return Ok(None) };
         let owner = TaskRecord { state: TaskState::Running { checkpoint: at }, ..owner };
+        Ok(Some(OwnerStep { owner, definition, decision }))
+    }
+
+    /// Takes it, in the same commit.
+    pub(super) async fn owner_goes_on(&self, tx: &Tx, step: OwnerStep) -> Result<(), CommitError> {
+        let OwnerStep { owner, definition, decision } = step;
+        tx.bind(Bound { conversation: Some(owner.conversation_id), task: Some(owner.id) });
         match apply(&*definition, tx, &owner, decision).await?.0 {
             NextState::Stay | NextState::Stale => Ok(()),
             next => self.put_state(tx, owner, next, Mode::Run).await.map(drop),

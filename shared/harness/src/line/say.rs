@@ -82,9 +82,10 @@ impl SessionLine {
                 self.store_reservation(tx, task).await.map_err(CommitError::from)?;
                 let stored = Some(stored(&answer, held.mode)?);
                 tx.put_invocation(InvocationRow { task_id: task, invocation, number, digest: Some(digest.clone()), answer: stored });
-                if merges && matches!(answer, Answer::Said { next: Some(Next::Stop), .. }) {
+                let ends = merges && matches!(answer, Answer::Said { next: Some(Next::Stop), .. });
+                if ends && let Some(step) = self.owner_step(tx, task).await? {
                     merged.store(true, Ordering::Relaxed);
-                    self.owner_goes_on(tx, task).await?;
+                    self.owner_goes_on(tx, step).await?;
                 }
                 Ok::<_, Rollback>(answer)
             };

@@ -1,8 +1,11 @@
 //! How a line's memory follows commits.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 
-use picofleet_session::{InvocationRow, Json, Publication, TaskId, TaskState};
+use lru::LruCache;
+use picofleet_session::{InvocationRow, Json, Publication, SubmissionId, SubmissionRecord, TaskId, TaskState};
 
 use super::{Held, State, row};
 use crate::inspection::Scheduling;
@@ -10,11 +13,31 @@ use crate::ownership::Lineage;
 use crate::step::Mode;
 use crate::wire::{Answer, Next};
 
+/// How many submissions are kept.
+const SUBMISSIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(255);
+
+/// Submissions as the last commits left them, so that who waits for one reads no storage.
+pub(super) struct Submissions(LruCache<SubmissionId, Arc<SubmissionRecord>>);
+
+impl Default for Submissions {
+    fn default() -> Self {
+        Self(LruCache::new(SUBMISSIONS))
+    }
+}
+
 impl State {
+    /// A submission as the last commit left it, where that is known.
+    pub(super) fn submission(&mut self, id: SubmissionId) -> Option<Arc<SubmissionRecord>> {
+        self.submissions.0.get(&id).cloned()
+    }
+
     /// Follows a commit. Runs on the line.
     pub(super) fn observe(&mut self, publication: &Publication) {
         self.watches.observe(publication);
         self.follows.observe(publication, &self.tree.live);
+        for submission in &publication.submissions {
+            self.submissions.0.put(submission.id, Arc::clone(submission));
+        }
         for conversation in &publication.conversations {
             self.tree.own(conversation.id, conversation.owner.map(|owner| owner.task_id));
         }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use picofleet_session::{CommitError, ConversationId, Json, Standing, SubmissionId, TaskId};
+use picofleet_session::storage::StorageError;
+use picofleet_session::{CommitError, ConversationId, Json, Standing, SubmissionId, SubmissionRecord, TaskId, TaskRecord};
 use tokio::time::Instant;
 
 use super::host::{json, not_found};
@@ -35,12 +36,29 @@ impl SessionLine {
         }
     }
 
+    /// A committed submission.
+    pub(super) async fn submission(&self, id: SubmissionId) -> Result<Option<Arc<SubmissionRecord>>, StorageError> {
+        let kept = self.state().submission(id);
+        if kept.is_some() {
+            return Ok(kept);
+        }
+        Ok(self.session().store().submission(id).await?.map(Arc::new))
+    }
+
+    /// A committed task.
+    pub(super) async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>, StorageError> {
+        if let Some(live) = self.state().tree.live.get(&id).cloned() {
+            return Ok(Some(live));
+        }
+        self.session().store().task(id).await
+    }
+
     pub(super) async fn wait_submission(&self, id: SubmissionId, timeout: Duration) -> Result<Answer, LineError> {
         self.resume();
         let look = || -> Look<'_, _> {
             Box::pin(async move {
-                let record = self.session().store().submission(id).await?;
-                Ok((record.as_ref().is_none_or(picofleet_session::SubmissionRecord::settled), record))
+                let record = self.submission(id).await?;
+                Ok((record.as_ref().is_none_or(|record| record.settled()), record))
             })
         };
         let (_, record) = self.until(timeout, look).await?;
@@ -51,8 +69,8 @@ impl SessionLine {
         self.resume();
         let look = || -> Look<'_, _> {
             Box::pin(async move {
-                let record = self.session().store().task(id).await?;
-                Ok((record.as_ref().is_none_or(picofleet_session::TaskRecord::terminal), record))
+                let record = self.task(id).await?;
+                Ok((record.as_ref().is_none_or(TaskRecord::terminal), record))
             })
         };
         let (_, record) = self.until(timeout, look).await?;

@@ -7,6 +7,7 @@ mod aborts;
 mod blocked;
 mod following;
 mod inspect;
+mod merged;
 mod refused;
 mod restarts;
 mod resting;

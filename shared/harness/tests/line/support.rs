@@ -49,6 +49,10 @@ pub(crate) struct Scripted {
     pub(crate) migrations: Arc<AtomicU32>,
     /// Its abort handler has no effect.
     pub(crate) aborts_on_line: bool,
+    /// The phase `a` begins without an effect.
+    pub(crate) plans_first: bool,
+    /// What it decides where all that it waits for is over, and nobody is asked.
+    pub(crate) goes_on: Option<&'static str>,
 }
 
 pub(crate) fn scripted(name: &'static str) -> Scripted {
@@ -96,6 +100,14 @@ impl LineTask for Scripted {
 
     fn abort_decision(&self, _checkpoint: &Json) -> Option<Json> {
         self.aborts_on_line.then(|| j(r#"{"end":{"status":"aborted"}}"#))
+    }
+
+    fn plans_first(&self, checkpoint: &Json) -> bool {
+        self.plans_first && *checkpoint == j(r#"{"phase":"a"}"#)
+    }
+
+    fn goes_on(&self, _checkpoint: &Json, _asked: bool) -> Option<Json> {
+        self.goes_on.map(j)
     }
 
     fn apply<'a>(&'a self, tx: &'a Tx, record: &'a TaskRecord, decision: Json) -> BoxFuture<'a, Applied> {

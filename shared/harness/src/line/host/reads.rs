@@ -15,9 +15,9 @@ impl SessionLine {
     pub(in crate::line) async fn read(&self, read: Read) -> Result<Answer, LineError> {
         let store = self.session().store();
         let value = match read {
-            Read::Task(id) => json(store.task(id).await?.as_ref()),
+            Read::Task(id) => json(self.task(id).await?.as_ref()),
             Read::Entry(id) => json(store.entry(None, id).await?.map(|(entry, _)| entry).as_ref()),
-            Read::Submission(id) => json(store.submission(id).await?.as_ref()),
+            Read::Submission(id) => json(self.submission(id).await?.as_ref()),
             Read::Context { conversation, at } => {
                 return Ok(Answer::Transcript(Box::new(self.session().transcript(conversation, at).await?)));
             }
