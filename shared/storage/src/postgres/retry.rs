@@ -16,7 +16,6 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    #[expect(clippy::disallowed_methods, reason = "paces attempts, no stored time comes from it")]
     pub(super) fn within(patience: Duration) -> Self {
         let pauses = ExponentialBackoff {
             initial_interval: Duration::from_millis(20),
@@ -29,7 +28,6 @@ impl Attempts {
     }
 
     /// Waits until the next attempt; `false` where the time is over.
-    #[expect(clippy::disallowed_methods, reason = "paces attempts, no stored time comes from it")]
     pub(super) async fn again(&mut self) -> bool {
         let Some(pause) = self.pauses.next_backoff() else { return false };
         if Instant::now() + pause > self.until {
