@@ -19,6 +19,8 @@ mod connect;
 mod errors;
 mod export;
 mod group;
+#[cfg(all(test, feature = "conformance"))]
+mod group_tests;
 mod import;
 mod known;
 mod line;
@@ -26,6 +28,8 @@ mod lists;
 mod load;
 mod maintain;
 mod migrate;
+#[cfg(all(test, feature = "conformance"))]
+mod plans;
 mod queue;
 mod read;
 mod retry;

@@ -28,7 +28,7 @@ pub(super) struct Settled {
 }
 
 /// A fence at the place of each batch whose predecessor is there.
-const FENCE: &str = "INSERT INTO commit (session_id, seq, token, epoch, next_id, opens, at)
+pub(super) const FENCE: &str = "INSERT INTO commit (session_id, seq, token, epoch, next_id, opens, at)
   SELECT b.session, b.seq, b.token, b.epoch, b.next_id, b.opens, b.at
   FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
     AS b (session, behind, seq, token, epoch, next_id, opens, at)
@@ -36,7 +36,7 @@ const FENCE: &str = "INSERT INTO commit (session_id, seq, token, epoch, next_id,
   ON CONFLICT DO NOTHING";
 
 /// Who has the places.
-const PLACES: &str = "SELECT b.session, (SELECT c.token FROM commit c WHERE c.session_id = b.session AND c.seq = b.seq)
+pub(super) const PLACES: &str = "SELECT b.session, (SELECT c.token FROM commit c WHERE c.session_id = b.session AND c.seq = b.seq)
   FROM unnest($1::uuid[], $2::bigint[]) AS b (session, seq)";
 
 impl Committer {

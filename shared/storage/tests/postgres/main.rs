@@ -1,0 +1,14 @@
+//! The suite on PostgreSQL, and what only a database that several processes share can do to a session.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod chain;
+mod cuts;
+mod locks;
+mod migrations;
+mod proxy;
+mod world;
+
+use picofleet_storage::conformance::Postgres;
+
+picofleet_storage::conformance!(Postgres::default());
