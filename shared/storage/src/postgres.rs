@@ -7,13 +7,14 @@
 //! | `line`, `known`, `run`, `load`, `staged` | a batch is judged here, from what the line knows, and becomes rows |
 //! | `queue`, `group`, `committer`, `settle` | groups of batches: order, statement, outcome |
 //! | `read`, `lists`, `rows`, `sql` | reads |
-//! | `admin`, `export`, `import`, `maintain` | sessions as a whole |
+//! | `admin`, `export`, `import`, `maintain`, `check` | sessions as a whole |
 //!
 //! **Architecture invariants.** What is stored is decided by the chain of commit rows alone: whoever inserts the row behind its predecessor
 //! has the line. A batch is judged from rows that only the owner of the line can have changed since, so that a judgement is right wherever
 //! the batch lands. A batch is answered as refused only when it is certain that it is not and will not be stored.
 
 mod admin;
+mod check;
 mod committer;
 mod connect;
 mod errors;
@@ -48,8 +49,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use deadpool_postgres::Pool;
 use futures::stream::BoxStream;
 use picofleet_session::storage::{
-    Created, Cursor, ExportLine, Fence, Fut, Head, ImportTarget, Maintained, OutboxRow, Page, Rejection, SessionCreate, SessionQuery,
-    SessionReader, SessionRecord, SessionStore, StorageError, Store, Wake,
+    Created, Cursor, ExportLine, Fence, Finding, Fut, Head, ImportTarget, Maintained, OutboxRow, Page, Rejection, SessionCreate,
+    SessionQuery, SessionReader, SessionRecord, SessionStore, StorageError, Store, Wake,
 };
 use picofleet_session::{Millis, PartitionCount, SessionId, SubmissionId};
 use tokio::task::JoinHandle;
@@ -241,6 +242,10 @@ impl Store for PostgresStore {
 
     fn maintain(&self, budget: u32, now: Millis) -> Fut<'_, Maintained> {
         Box::pin(maintain::maintain(&self.0, budget, now))
+    }
+
+    fn examine(&self) -> Fut<'_, Vec<Finding>> {
+        Box::pin(check::check(&self.0))
     }
 
     fn close(&self) -> Fut<'_, ()> {

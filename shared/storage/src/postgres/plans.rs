@@ -1,5 +1,7 @@
 //! The plan of every statement: no table is scanned as a whole and nothing large is sorted, whatever the planner knows about the tables.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 

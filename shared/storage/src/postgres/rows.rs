@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::errors::Place;
 use crate::columns::placement;
-pub(super) use crate::columns::{body, document_columns, name, parse, scope_columns, submission_status, task_status, text};
+pub(super) use crate::columns::{REWINDABLE, body, document_columns, name, parse, scope_columns, submission_status, task_status, text};
 
 /// The state of sessions whose rows go; those below are there.
 pub(super) const DELETING: i64 = 2;

@@ -22,6 +22,7 @@ async fn sound(store: &dyn Store, client: &Client, owner: &Owner, acknowledged: 
         "SELECT count(*) FROM (SELECT seq - lag(seq) OVER (ORDER BY seq) AS step FROM commit WHERE session_id = $1) c WHERE step <> 1";
     assert_eq!(client.query_one(gaps, &[&uuid(owner.id)]).await.unwrap().get::<_, i64>(0), 0);
     assert_eq!(reader.head().await.unwrap().seq, owner.head.seq);
+    assert_eq!(store.examine().await.unwrap(), []);
 }
 
 /// A connection is cut inside and behind every message of a group, and inside and behind every message of the answer.

@@ -4,6 +4,7 @@
 
 mod chain;
 mod cuts;
+mod examine;
 mod locks;
 mod migrations;
 mod proxy;
