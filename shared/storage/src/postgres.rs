@@ -53,6 +53,7 @@ use picofleet_session::storage::{
     SessionQuery, SessionReader, SessionRecord, SessionStore, StorageError, Store, Wake,
 };
 use picofleet_session::{Millis, PartitionCount, SessionId, SubmissionId};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::rules::creatable;
@@ -105,6 +106,8 @@ struct Shared {
     large: Lane,
     committers: Mutex<Vec<JoinHandle<()>>>,
     closed: AtomicBool,
+    /// How many batches are judged behind a read just now.
+    judging: Arc<watch::Sender<usize>>,
     rounds: Rounds,
 }
 
@@ -168,8 +171,8 @@ impl PostgresStore {
             tokio::spawn(committer.run())
         });
         let committers = Mutex::new(committers.collect());
-        let (closed, rounds) = (AtomicBool::new(false), Rounds::default());
-        Ok(Self(Arc::new(Shared { access, partitions, reads, bulk, lanes, large, committers, closed, rounds })))
+        let (closed, judging, rounds) = (AtomicBool::new(false), Arc::new(watch::Sender::new(0)), Rounds::default());
+        Ok(Self(Arc::new(Shared { access, partitions, reads, bulk, lanes, large, committers, closed, judging, rounds })))
     }
 }
 
@@ -251,6 +254,8 @@ impl Store for PostgresStore {
     fn close(&self) -> Fut<'_, ()> {
         Box::pin(async {
             self.0.closed.store(true, Ordering::SeqCst);
+            // The sender lives in the store, so waiting can't fail.
+            let _ = self.0.judging.subscribe().wait_for(|count| *count == 0).await;
             self.0.seal();
             let committers = std::mem::take(&mut *self.0.committers.lock().unwrap_or_else(PoisonError::into_inner));
             for committer in committers {

@@ -1,6 +1,6 @@
 //! What happens to sessions as a whole.
 
-use deadpool_postgres::Client;
+use deadpool_postgres::{Client, Object};
 use futures::future::try_join_all;
 use picofleet_session::storage::{Created, Fence, Head, Rejection, SessionCreate, SessionRecord, SessionState, StorageError};
 use picofleet_session::{CommitToken, Millis, SessionId, SubmissionId};
@@ -67,6 +67,10 @@ impl Shared {
                 return Err(self.access.place.failed(operation, error));
             }
             let again = matches!(class(&error), Class::Again | Class::Unable);
+            if class(&error) == Class::Unable {
+                // A server that became a standby never gets writable for this connection.
+                drop(Object::take(client));
+            }
             if !again || !attempts.again().await {
                 return Err(self.access.place.written(operation, error));
             }

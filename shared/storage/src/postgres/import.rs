@@ -124,7 +124,7 @@ async fn finish(
     known: &Known,
     step: Head,
 ) -> Answer<SessionRecord> {
-    let mut run = Run::new(known);
+    let mut run = Run::new(known, i64::MAX);
     let line = import.finish(&mut run)?;
     let mut staged = run.staged;
     let head = staged.commits.pop().ok_or(StorageError::Closed)?;
@@ -151,7 +151,7 @@ async fn put(open: &Open<'_>, id: SessionId, head: &Head) -> Answer<()> {
 
 /// The rows of some lines.
 fn take(import: &mut Import, known: &Known, lines: &[ExportLine]) -> Answer<Staged> {
-    let mut run = Run::new(known);
+    let mut run = Run::new(known, i64::MAX);
     lines.iter().try_for_each(|line| import.take(&mut run, line))?;
     Ok(run.staged)
 }

@@ -50,6 +50,22 @@ impl Drop for Busy {
     }
 }
 
+/// Counts a batch that is judged behind a read, until it is dropped.
+struct Judging(Arc<watch::Sender<usize>>);
+
+impl Judging {
+    fn new(count: &Arc<watch::Sender<usize>>) -> Self {
+        count.send_modify(|count| *count += 1);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Judging {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
 /// A batch on its way to a committer.
 pub(super) struct Work {
     session: SessionId,
@@ -75,7 +91,7 @@ enum Judged {
 }
 
 fn judge(session: SessionId, head: &Head, known: &Known, batch: &Batch) -> Judged {
-    let mut run = Run::new(known);
+    let mut run = Run::new(known, head.next_id);
     let applied = apply_batch(&mut run, session, head, batch);
     if !run.missing.is_empty() {
         return Judged::Missing(run.missing);
@@ -126,7 +142,11 @@ impl SessionStore for Line {
             Judged::Refused(error) => pending.refuse(error),
             Judged::Missing(keys) => {
                 let shared = Arc::clone(&self.shared);
-                tokio::spawn(async move { pending.read_and_send(&shared, keys, batch).await });
+                let judging = Judging::new(&shared.judging);
+                tokio::spawn(async move {
+                    pending.read_and_send(&shared, keys, batch).await;
+                    drop(judging);
+                });
             }
         }
         handle

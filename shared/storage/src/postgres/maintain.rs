@@ -190,19 +190,11 @@ impl Step<'_> {
             if self.left == 0 {
                 return Ok(false);
             }
-            if let Some(head) = self.all(sql::HEAD, &[&session]).await?.first() {
-                let below = self.get::<i64>(head, 0)? - COMMITS_KEPT + 1;
-                let mut old = Vec::new();
-                for row in self.all(sql::COMMITS_OLD, &[&session, &below, &self.limit()]).await? {
-                    let (seq, at): (i64, i64) = (self.get(&row, 0)?, self.get(&row, 1)?);
-                    if self.now.0.saturating_sub(at) <= COMMIT_AGE {
-                        break;
-                    }
-                    old.push(seq);
-                }
-                if let (Some(first), Some(last)) = (old.first(), old.last()) {
-                    self.run(sql::COMMITS_REMOVE, &[&session, first, last]).await?;
-                }
+            let (newest, oldest): (Option<i64>, Option<i64>) = (self.get(row, 1)?, self.get(row, 2)?);
+            let at: Option<i64> = self.get(row, 3)?;
+            let below = newest.unwrap_or_default() - COMMITS_KEPT + 1;
+            if oldest.is_some_and(|oldest| oldest < below) && at.is_some_and(|at| self.old(at)) {
+                self.chain(session, below).await?;
                 if self.left == 0 {
                     return Ok(false);
                 }
@@ -213,5 +205,25 @@ impl Step<'_> {
             *place = Uuid::nil();
         }
         Ok(last)
+    }
+
+    fn old(&self, at: i64) -> bool {
+        self.now.0.saturating_sub(at) > COMMIT_AGE
+    }
+
+    /// The old beginning of a chain.
+    async fn chain(&mut self, session: Uuid, below: i64) -> Answer<()> {
+        let mut ends = None;
+        for row in self.all(sql::COMMITS_OLD, &[&session, &below, &self.limit()]).await? {
+            let (seq, at): (i64, i64) = (self.get(&row, 0)?, self.get(&row, 1)?);
+            if !self.old(at) {
+                break;
+            }
+            ends = Some((ends.map_or(seq, |(first, _)| first), seq));
+        }
+        if let Some((first, last)) = ends {
+            self.run(sql::COMMITS_REMOVE, &[&session, &first, &last]).await?;
+        }
+        Ok(())
     }
 }

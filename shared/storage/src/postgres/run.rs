@@ -17,13 +17,15 @@ use crate::tables::{DocumentState, Found, SubmissionIdentity, Tables, TaskIdenti
 /// See the module.
 pub(super) struct Run<'k> {
     known: &'k Known,
+    /// The first id that the batch can mint. Nothing that is stored belongs to a conversation or task from here on.
+    from: i64,
     pub(super) staged: Staged,
     pub(super) missing: Vec<Key>,
 }
 
 impl<'k> Run<'k> {
-    pub(super) fn new(known: &'k Known) -> Self {
-        Self { known, staged: Staged::default(), missing: Vec::new() }
+    pub(super) fn new(known: &'k Known, from: i64) -> Self {
+        Self { known, from, staged: Staged::default(), missing: Vec::new() }
     }
 
     /// Answers a lookup from what is known. What is missing is noted, and the run is over; its error is never shown.
@@ -141,6 +143,7 @@ impl Tables for Run<'_> {
         let key = (conversation, request_id.to_owned());
         match self.staged.request_owners.get(&key) {
             Some(owner) => Ok(Some(*owner)),
+            None if conversation.get() >= self.from => Ok(None),
             None => {
                 let known = self.known;
                 self.look(known.requests.get(&key), || Key::Request(key.0, key.1.clone()))
@@ -166,6 +169,7 @@ impl Tables for Run<'_> {
     fn current(&mut self, address: &DocumentAddress) -> Found<Option<DocumentId>> {
         match self.staged.current.get(address) {
             Some(current) => Ok(*current),
+            None if rows::scope_columns(address.scope).1 >= self.from => Ok(None),
             None => {
                 let known = self.known;
                 self.look(known.current.get(address), || Key::Current(address.clone()))

@@ -66,7 +66,10 @@ statements! {
     SESSION_INSERT = "INSERT INTO session (id, tenant, key, metadata, state, created_at) VALUES ($1, $2, $3, $4, 0, $5) ON CONFLICT DO NOTHING";
     SESSION_SET_STATE = "UPDATE session SET state = $2 WHERE id = $1 AND state < 2";
     SESSION_REMOVE = "DELETE FROM session WHERE id = $1 AND state = 2";
-    SESSION_WALK = "SELECT id FROM session WHERE id > $1 ORDER BY id LIMIT $2";
+    // Sessions with the newest and the oldest row of their chains.
+    SESSION_WALK = "SELECT s.id, h.seq, o.seq, o.at FROM (SELECT id FROM session WHERE id > $1 ORDER BY id LIMIT $2) s
+        LEFT JOIN LATERAL (SELECT seq FROM commit WHERE session_id = s.id ORDER BY seq DESC LIMIT 1) h ON true
+        LEFT JOIN LATERAL (SELECT seq, at FROM commit WHERE session_id = s.id ORDER BY seq LIMIT 1) o ON true ORDER BY s.id";
     SESSION_SWEEP = "SELECT id FROM session WHERE state = 2 AND state <> 0 ORDER BY id LIMIT $1";
     SESSIONS = "SELECT id, tenant, key, metadata, state, created_at FROM session
         WHERE id > $1 AND (($2::bigint IS NULL AND state < 2) OR state = $2) ORDER BY id LIMIT $3";

@@ -73,6 +73,33 @@ impl Owner {
         batch
     }
 
+    /// The document that the last batch made.
+    pub(crate) fn document(&self) -> i64 {
+        self.head.next_id - 2
+    }
+
+    /// A batch that writes into nearly every table and asks for nothing that is not known: `document` was made by this owner.
+    pub(crate) fn blind(&self, document: i64) -> Batch {
+        let id = self.head.next_id;
+        let request = RequestRow { key: format!("k{id}"), digest: "d".to_owned(), answer: json("1"), at: NOW };
+        let notice = OutboxRow { submission_id: SubmissionId::new(id + 3).unwrap(), body: json("1") };
+        let mut batch = self.batch(
+            id + 6,
+            vec![
+                entry(id, 1),
+                put_task(&task(id + 1, pending())),
+                conversation(id + 2),
+                put_submission(&input(id + 3, 1, None)),
+                create(id + 4, latest(id + 2), r#"{"n":1}"#),
+                Write::Request(Box::new(request)),
+                Write::Outbox(Box::new(notice)),
+            ],
+        );
+        let second = Commit { token: CommitToken::random(), at: NOW, next_id: id + 6, writes: vec![set(document, "n", "2")] };
+        batch.commits.push(second);
+        batch
+    }
+
     pub(crate) async fn send(&mut self, batch: Batch) -> Result<Head, StorageError> {
         self.head = self.line.commit(batch).await?;
         Ok(self.head)
