@@ -8,6 +8,7 @@ mod examine;
 mod locks;
 mod migrations;
 mod proxy;
+mod secure;
 mod world;
 
 use picofleet_storage::conformance::Postgres;

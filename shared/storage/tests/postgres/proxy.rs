@@ -33,16 +33,25 @@ pub(crate) struct Proxy {
 }
 
 #[derive(Clone)]
-enum Target {
+pub(crate) enum Target {
     Unix(PathBuf),
     Tcp(String, u16),
 }
 
-trait Both: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Both: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Both for T {}
 
 impl Target {
-    async fn connect(&self) -> Box<dyn Both> {
+    /// The server of a database.
+    pub(crate) fn of(config: &tokio_postgres::Config) -> Self {
+        let port = config.get_ports().first().copied().unwrap_or(5432);
+        match &config.get_hosts()[0] {
+            Host::Unix(directory) => Self::Unix(directory.join(format!(".s.PGSQL.{port}"))),
+            Host::Tcp(host) => Self::Tcp(host.clone(), port),
+        }
+    }
+
+    pub(crate) async fn connect(&self) -> Box<dyn Both> {
         match self {
             Self::Unix(path) => Box::new(UnixStream::connect(path).await.unwrap()),
             Self::Tcp(host, port) => Box::new(TcpStream::connect((host.as_str(), *port)).await.unwrap()),
@@ -53,11 +62,7 @@ impl Target {
 impl Proxy {
     pub(crate) fn new(database: &Database) -> Self {
         let config: tokio_postgres::Config = database.url().parse().unwrap();
-        let port = config.get_ports().first().copied().unwrap_or(5432);
-        let target = match &config.get_hosts()[0] {
-            Host::Unix(directory) => Target::Unix(directory.join(format!(".s.PGSQL.{port}"))),
-            Host::Tcp(host) => Target::Tcp(host.clone(), port),
-        };
+        let target = Target::of(&config);
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join(".s.PGSQL.5432")).unwrap();
         let state = Arc::new(Mutex::new(State::default()));
