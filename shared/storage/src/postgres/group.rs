@@ -4,6 +4,8 @@
 //! for winners only. `(.. IN ..) IS TRUE` keeps the planner from turning the restriction into a join: a hashed subplan is what it is,
 //! whatever the statistics say.
 
+use std::borrow::Cow;
+
 use picofleet_session::storage::Head;
 use picofleet_session::{CommitToken, Id, PartitionCount, SessionId};
 use tokio_postgres::types::ToSql;
@@ -21,12 +23,12 @@ pub(super) struct Part<'b> {
 }
 
 macro_rules! arrays {
-    ($($name:ident { $($column:ident: $type:ty),* $(,)? })*) => {
+    ($($name:ident $(<$life:lifetime>)? { $($column:ident: $type:ty),* $(,)? })*) => {
         $(
             #[derive(Debug, Default)]
-            struct $name { $($column: Vec<$type>),* }
+            struct $name $(<$life>)? { $($column: Vec<$type>),* }
 
-            impl $name {
+            impl $(<$life>)? $name $(<$life>)? {
                 fn columns(&self) -> Vec<&(dyn ToSql + Sync)> {
                     vec![$(&self.$column),*]
                 }
@@ -35,51 +37,54 @@ macro_rules! arrays {
     };
 }
 
+/// Texts of the batches, or made of them.
+type Text<'b> = Cow<'b, str>;
+
 arrays! {
     Firsts { session: Uuid, behind: Uuid, seq: i64, token: Uuid, epoch: i64, next_id: i64, at: i64 }
     Rest { session: Uuid, seq: i64, token: Uuid, epoch: i64, next_id: i64, at: i64 }
-    Conversations { session: Uuid, id: i64, owner_conversation: Option<i64>, owner_task: Option<i64>, record: String }
-    Entries { session: Uuid, id: i64, conversation: i64, seq: i64, head: Option<i64>, record: String }
-    Tasks {
-        session: Uuid, id: i64, gone: bool, conversation: Option<i64>, owner: Option<i64>, kind: Option<String>, status: Option<i64>,
-        abort: Option<bool>, background: Option<bool>, record: Option<String>, invocation: Option<String>,
+    Conversations<'b> { session: Uuid, id: i64, owner_conversation: Option<i64>, owner_task: Option<i64>, record: Text<'b> }
+    Entries<'b> { session: Uuid, id: i64, conversation: i64, seq: i64, head: Option<i64>, record: Text<'b> }
+    Tasks<'b> {
+        session: Uuid, id: i64, gone: bool, conversation: Option<i64>, owner: Option<i64>, kind: Option<Text<'b>>, status: Option<i64>,
+        abort: Option<bool>, background: Option<bool>, record: Option<Text<'b>>, invocation: Option<Text<'b>>,
     }
-    Submissions {
-        session: Uuid, id: i64, conversation: i64, request: Option<String>, input: bool, status: i64, open: bool, record: String,
+    Submissions<'b> {
+        session: Uuid, id: i64, conversation: i64, request: Option<Text<'b>>, input: bool, status: i64, open: bool, record: Text<'b>,
     }
-    Records {
-        session: Uuid, id: i64, kind: String, name: String, address: String, scope: i64, scope_id: i64, policy: i64, created_at: i64,
+    Records<'b> {
+        session: Uuid, id: i64, kind: Text<'b>, name: Text<'b>, address: Text<'b>, scope: i64, scope_id: i64, policy: i64, created_at: i64,
         retired_at: Option<i64>,
     }
-    Contents { session: Uuid, document: i64, seq: i64, version: i64, base: bool, body: String }
+    Contents<'b> { session: Uuid, document: i64, seq: i64, version: i64, base: bool, body: Text<'b> }
     Reclaims { session: Uuid, document: i64, below: i64 }
-    Requests { session: Uuid, name: String, key: String, digest: String, answer: String, at: i64 }
-    Notices { session: Uuid, submission: i64, body: String }
+    Requests<'b> { session: Uuid, name: Text<'b>, key: Text<'b>, digest: Text<'b>, answer: Text<'b>, at: i64 }
+    Notices<'b> { session: Uuid, submission: i64, body: Text<'b> }
     Wakes { session: Uuid, partition: i64, at: Option<i64> }
 }
 
 /// The arrays of a statement.
 #[derive(Debug, Default)]
-pub(super) struct Arrays {
+pub(super) struct Arrays<'b> {
     firsts: Firsts,
     rest: Rest,
-    entries: Entries,
-    live: Tasks,
-    done: Tasks,
-    submissions: Submissions,
-    contents: Contents,
+    entries: Entries<'b>,
+    live: Tasks<'b>,
+    done: Tasks<'b>,
+    submissions: Submissions<'b>,
+    contents: Contents<'b>,
     reclaims: Reclaims,
-    conversations: Conversations,
-    records: Records,
-    requests: Requests,
-    notices: Notices,
+    conversations: Conversations<'b>,
+    records: Records<'b>,
+    requests: Requests<'b>,
+    notices: Notices<'b>,
     wakes: Wakes,
     wide: bool,
 }
 
-impl Arrays {
+impl<'b> Arrays<'b> {
     /// Of some batches. The arrays are in the order of the sessions: two groups that share sessions lock them in the same order.
-    pub(super) fn new(mut parts: Vec<Part<'_>>, partitions: PartitionCount) -> Self {
+    pub(super) fn new(mut parts: Vec<Part<'b>>, partitions: PartitionCount) -> Self {
         parts.sort_by_key(|part| part.session);
         let mut arrays = Self::default();
         for part in parts {
@@ -117,7 +122,7 @@ impl Arrays {
         }
     }
 
-    fn rows(&mut self, session: Uuid, staged: &Staged) {
+    fn rows(&mut self, session: Uuid, staged: &'b Staged) {
         for row in &staged.entries {
             let entries = &mut self.entries;
             entries.session.push(session);
@@ -125,7 +130,7 @@ impl Arrays {
             entries.conversation.push(row.conversation);
             entries.seq.push(row.seq);
             entries.head.push(row.head);
-            entries.record.push(row.record.clone());
+            entries.record.push(Cow::Borrowed(&row.record));
         }
         for (id, row) in &staged.tasks {
             let (to, from) = if row.known.terminal { (&mut self.done, &mut self.live) } else { (&mut self.live, &mut self.done) };
@@ -139,11 +144,11 @@ impl Arrays {
             submissions.session.push(session);
             submissions.id.push(id.get());
             submissions.conversation.push(row.identity.conversation_id.get());
-            submissions.request.push(row.identity.request_id.as_deref().map(rows::indexable));
+            submissions.request.push(row.identity.request_id.as_deref().map(|request| rows::indexable(request).into()));
             submissions.input.push(row.identity.input);
             submissions.status.push(row.status);
             submissions.open.push(row.open);
-            submissions.record.push(row.record.clone());
+            submissions.record.push(Cow::Borrowed(&row.record));
         }
         for row in &staged.contents {
             let contents = &mut self.contents;
@@ -152,7 +157,7 @@ impl Arrays {
             contents.seq.push(row.seq);
             contents.version.push(i64::from(row.content.version()));
             contents.base.push(matches!(row.content, picofleet_session::DocumentContent::Base { .. }));
-            contents.body.push(row.body.clone());
+            contents.body.push(Cow::Borrowed(&row.body));
         }
         for (id, below) in &staged.reclaim {
             self.reclaims.session.push(session);
@@ -161,7 +166,7 @@ impl Arrays {
         }
     }
 
-    fn wide_rows(&mut self, part: &Part<'_>, partitions: PartitionCount) {
+    fn wide_rows(&mut self, part: &Part<'b>, partitions: PartitionCount) {
         let (session, staged) = (rows::uuid(part.session), part.staged);
         for row in &staged.conversations {
             let conversations = &mut self.conversations;
@@ -169,16 +174,16 @@ impl Arrays {
             conversations.id.push(row.id);
             conversations.owner_conversation.push(row.owner.map(|owner| owner.0));
             conversations.owner_task.push(row.owner.map(|owner| owner.1));
-            conversations.record.push(row.record.clone());
+            conversations.record.push(Cow::Borrowed(&row.record));
         }
         for (id, state) in &staged.documents {
             let (kind, name, scope, scope_id, policy, created_at, retired_at) = rows::document_columns(&state.record);
             let records = &mut self.records;
             records.session.push(session);
             records.id.push(id.get());
-            records.address.push(rows::address(kind, &name));
-            records.kind.push(rows::escape(kind).into_owned());
-            records.name.push(rows::escape(&name).into_owned());
+            records.address.push(rows::address(kind, &name).into());
+            records.kind.push(rows::escape(kind));
+            records.name.push(rows::escape(&name).into_owned().into());
             records.scope.push(scope);
             records.scope_id.push(scope_id);
             records.policy.push(policy);
@@ -188,16 +193,16 @@ impl Arrays {
         for (key, row) in &staged.requests {
             let requests = &mut self.requests;
             requests.session.push(session);
-            requests.name.push(rows::indexable(key));
-            requests.key.push(rows::escape(key).into_owned());
-            requests.digest.push(rows::escape(&row.digest).into_owned());
-            requests.answer.push(row.answer.clone());
+            requests.name.push(rows::indexable(key).into());
+            requests.key.push(rows::escape(key));
+            requests.digest.push(rows::escape(&row.digest));
+            requests.answer.push(Cow::Borrowed(&row.answer));
             requests.at.push(row.at.0);
         }
         for (submission, body) in &staged.outbox {
             self.notices.session.push(session);
             self.notices.submission.push(submission.get());
-            self.notices.body.push(body.clone());
+            self.notices.body.push(Cow::Borrowed(body));
         }
         if let Some(at) = staged.wake {
             self.wakes.session.push(session);
@@ -232,20 +237,20 @@ impl Arrays {
     }
 }
 
-impl Tasks {
-    fn push(&mut self, session: Uuid, id: i64, row: &TaskRow) {
+impl<'b> Tasks<'b> {
+    fn push(&mut self, session: Uuid, id: i64, row: &'b TaskRow) {
         let (identity, columns) = (&row.known.identity, row.columns.as_ref());
         self.session.push(session);
         self.id.push(id);
         self.gone.push(false);
         self.conversation.push(Some(identity.conversation_id.get()));
         self.owner.push(identity.owner.map(Id::get));
-        self.kind.push(Some(rows::escape(&identity.kind).into_owned()));
+        self.kind.push(Some(rows::escape(&identity.kind)));
         self.status.push(columns.map(|columns| columns.status));
         self.abort.push(columns.map(|columns| columns.abort));
         self.background.push(columns.map(|columns| columns.background));
-        self.record.push(columns.map(|columns| columns.record.clone()));
-        self.invocation.push(row.invocation.clone());
+        self.record.push(columns.map(|columns| Cow::Borrowed(&*columns.record)));
+        self.invocation.push(row.invocation.as_deref().map(Cow::Borrowed));
     }
 
     /// The task's row is in the other table now.

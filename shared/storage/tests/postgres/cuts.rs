@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use picofleet_session::storage::{EntryQuery, Rejection, StorageError, Store};
+use picofleet_session::storage::{EntryQuery, Rejection, SessionStore, StorageError, Store};
+use picofleet_session::{DocumentId, Point};
 use picofleet_storage::conformance::Database;
-use picofleet_storage::conformance::records::cid;
+use picofleet_storage::conformance::records::{cid, did, eid};
 use tokio_postgres::Client;
 
 use super::proxy::{Cut, Proxy};
@@ -63,6 +64,36 @@ async fn a_group_is_written_once_wherever_its_connection_is_cut() {
         // The statement is prepared on the new connection, so that the next cut is at the same place.
         append(&mut owner).await;
     }
+}
+
+/// A batch that is sent again stands one sequence further with all of its rows.
+#[tokio::test]
+async fn a_batch_on_top_of_a_fence_is_whole() {
+    let database = Database::new().await;
+    let proxy = Proxy::new(&database);
+    let store = store(&proxy.url()).await;
+    let mut owner = Owner::new(&*store).await;
+    owner.send(owner.of_every_kind()).await.unwrap();
+    owner.send(owner.blind(owner.document())).await.unwrap();
+    let (before, id) = (owner.head.seq.0, owner.head.next_id);
+    proxy.arm(Some(Cut::ToServer(700)));
+    let batch = owner.blind(owner.document());
+    let changed = id - 2;
+    owner.send(batch).await.unwrap();
+    assert!(proxy.done().0);
+    assert_eq!(owner.head.seq.0, before + 3, "a fence and two commits");
+    let (_, seq) = owner.line.entry(None, eid(id)).await.unwrap().unwrap();
+    assert_eq!(seq.0, before + 2);
+    let made = owner.line.document(did(id + 4), Point::Current).await.unwrap().unwrap();
+    assert_eq!(made.record.created_at.0, before + 2);
+    assert_eq!(value(&*owner.line, did(changed)).await, r#"{"n":2}"#);
+    assert_eq!(store.examine().await.unwrap(), []);
+    owner.send(owner.blind(id + 4)).await.unwrap();
+    assert_eq!(value(&*owner.line, did(id + 4)).await, r#"{"n":2}"#);
+}
+
+async fn value(line: &dyn SessionStore, id: DocumentId) -> String {
+    line.document(id, Point::Current).await.unwrap().unwrap().value.to_string()
 }
 
 /// Committers are ended by an operator again and again while sessions commit.
