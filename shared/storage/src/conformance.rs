@@ -21,6 +21,7 @@ pub mod exports;
 pub mod fencing;
 pub mod ids;
 pub mod maintenance;
+mod postgres;
 pub mod records;
 pub mod services;
 pub mod sessions;
@@ -29,6 +30,7 @@ pub mod tasks;
 mod world;
 
 pub use backends::{Jsonl, Memory, Sqlite};
+pub use postgres::{Database, Postgres};
 pub use world::{Backend, Mode, NOW, World, export, fence, rejection};
 
 /// Makes the tests of a backend: `conformance!(expression)`, where the expression makes a new [`Backend`](crate::conformance::Backend).

@@ -17,6 +17,6 @@ mod probe;
 mod world;
 
 pub use logs::Logs;
-pub use picofleet_storage::conformance::{Backend, Memory, Sqlite};
+pub use picofleet_storage::conformance::{Backend, Memory, Postgres, Sqlite};
 pub use probe::{Fault, Hold, Probe};
 pub use world::{Mode, NOW, World, run, wait_for};

@@ -134,7 +134,7 @@ async fn open(store: &dyn Store, id: SessionId, mode: Mode, probe: &Probe, clock
 
 /// Runs one case, with a bound on how long it may take.
 pub fn run<B: Backend>(backend: B, mode: Mode, case: impl AsyncFnOnce(World)) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let bounded = async {
         let world = World::new(backend, mode).await;
         tokio::time::timeout(Duration::from_secs(60), case(world)).await.expect("the case hangs");
@@ -166,7 +166,7 @@ mod tests {
     /// A slow disk takes longer than many turns of the runtime.
     #[test]
     fn a_condition_may_take_its_time() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let begun = tokio::time::Instant::now();
             wait_for("a slow condition", || begun.elapsed() > Duration::from_millis(200)).await;

@@ -7,6 +7,9 @@ macro_rules! scenarios {
     ($($case:ident),* $(,)?) => {
         scenarios!(@backend memory, picofleet_conformance::Memory, $($case),*);
         scenarios!(@backend sqlite, picofleet_conformance::Sqlite::default(), $($case),*);
+        mod postgres {
+            scenarios!(@mode cold, Cold, picofleet_conformance::Postgres::default(), $($case),*);
+        }
     };
     (@backend $module:ident, $backend:expr, $($case:ident),*) => {
         mod $module {

@@ -1,17 +1,14 @@
 //! Records as rows and back.
 
-use picofleet_delta::{Json, ops_from_json, ops_to_json};
-use picofleet_session::storage::{Head, Rejection, RequestRow, SessionRecord, SessionState, StorageError, Tenant};
-use picofleet_session::{
-    CommitToken, ConversationPolicy, DocumentContent, DocumentCreate, DocumentId, DocumentRecord, DocumentScope, Epoch, Fork, History, Id,
-    Millis, Placement, Seq, SessionId, SubmissionStatus, TaskStatus,
-};
+use picofleet_delta::{Json, ops_from_json};
+use picofleet_session::storage::{Head, RequestRow, SessionRecord, SessionState, StorageError, Tenant};
+use picofleet_session::{CommitToken, DocumentContent, DocumentCreate, DocumentId, DocumentRecord, Epoch, Id, Millis, Seq, SessionId};
 use rusqlite::Row;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::errors::Place;
-use crate::tables::Found;
+use crate::columns::placement;
+pub(super) use crate::columns::{REWINDABLE, body, document_columns, name, parse, scope_columns, submission_status, task_status, text};
 
 /// A session that is imported: nobody sees it.
 pub(super) const IMPORTING: i64 = 3;
@@ -19,26 +16,12 @@ pub(super) const IMPORTING: i64 = 3;
 /// A session that is deleted; states below it are those of sessions that are there.
 pub(super) const DELETING: i64 = 2;
 
-/// The policies of documents whose history is kept, and whatever is above it.
-pub(super) const REWINDABLE: i64 = 20;
-
 /// What a row gives: the outer error is SQLite's, the inner says why the row makes no sense.
 pub(super) type Read<T> = rusqlite::Result<Result<T, String>>;
-
-/// The text of a record.
-pub(super) fn text<T: Serialize + ?Sized>(record: &T) -> Found<String> {
-    let json =
-        Json::from_serde_envelope(record).map_err(|error| Rejection::Malformed(format!("a record can't be written as JSON: {error}")))?;
-    Ok(json.to_string())
-}
 
 /// The record of a text.
 pub(super) fn record<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Read<T> {
     Ok(parse(row.get_ref(column)?.as_bytes()?))
-}
-
-pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
-    Json::parse_envelope(text).and_then(|json| json.to()).map_err(|error| error.to_string())
 }
 
 /// A JSON value that is stored as it is.
@@ -108,86 +91,6 @@ pub(super) fn session(row: &Row<'_>) -> Read<Session> {
     Ok(metadata.map(|metadata| Session { n, record: SessionRecord { id, tenant, key, metadata, state, created_at } }))
 }
 
-pub(super) const fn task_status(status: TaskStatus) -> i64 {
-    match status {
-        TaskStatus::Pending => 0,
-        TaskStatus::Running => 1,
-        TaskStatus::Waiting => 2,
-        TaskStatus::Sleeping => 3,
-        TaskStatus::Completing => 4,
-        TaskStatus::Terminal => 5,
-    }
-}
-
-pub(super) const fn submission_status(status: SubmissionStatus) -> i64 {
-    match status {
-        SubmissionStatus::Queued => 0,
-        SubmissionStatus::Placed => 1,
-        SubmissionStatus::Done => 2,
-        SubmissionStatus::Unanswered => 3,
-    }
-}
-
-/// The scope as two columns.
-pub(super) const fn scope_columns(scope: DocumentScope) -> (i64, i64) {
-    match scope {
-        DocumentScope::Session => (0, 0),
-        DocumentScope::Conversation { id } => (1, id.get()),
-        DocumentScope::Task { id } => (2, id.get()),
-    }
-}
-
-/// The key of an address as one column that is never NULL: a unique place for the singleton too.
-pub(super) fn name(key: Option<&str>) -> String {
-    key.map_or_else(String::new, |key| format!("={key}"))
-}
-
-const fn policy_number(placement: Placement) -> i64 {
-    let Placement::Conversation { policy, .. } = placement else { return 0 };
-    let (history, fork) = policy.words();
-    let history = match history {
-        History::Latest => 10,
-        History::Rewindable => REWINDABLE,
-    };
-    history
-        + match fork {
-            Fork::AsOf => 0,
-            Fork::Current => 1,
-            Fork::Initial => 2,
-        }
-}
-
-fn placement(scope: i64, id: i64, policy: i64) -> Option<Placement> {
-    let history = match policy / 10 {
-        0 => None,
-        1 => Some(History::Latest),
-        2 => Some(History::Rewindable),
-        _ => return None,
-    };
-    let fork = match policy % 10 {
-        0 => Fork::AsOf,
-        1 => Fork::Current,
-        2 => Fork::Initial,
-        _ => return None,
-    };
-    match (scope, history) {
-        (0, None) => Some(Placement::Session),
-        (1, Some(history)) => {
-            Some(Placement::Conversation { id: Id::new(id).ok()?, policy: ConversationPolicy::from_words(history, fork)? })
-        }
-        (2, None) => Some(Placement::Task { id: Id::new(id).ok()? }),
-        _ => None,
-    }
-}
-
-/// The columns of a document after its session and id: `kind, name, scope, scope_id, policy, created_at, retired_at`.
-pub(super) fn document_columns(record: &DocumentRecord) -> (&str, String, i64, i64, i64, i64, Option<i64>) {
-    let create = &record.create;
-    let (scope, scope_id) = scope_columns(create.placement.scope());
-    let name = name(create.key.as_deref());
-    (&create.kind, name, scope, scope_id, policy_number(create.placement), record.created_at.0, record.retired_at.map(|seq| seq.0))
-}
-
 /// `id, kind, name, scope, scope_id, policy, created_at, retired_at`.
 pub(super) fn document(row: &Row<'_>) -> Read<DocumentRecord> {
     let id: Result<DocumentId, String> = self::id(row, 0)?;
@@ -199,14 +102,6 @@ pub(super) fn document(row: &Row<'_>) -> Read<DocumentRecord> {
         let placement = placement.ok_or_else(|| format!("document {id} has no valid scope or policy"))?;
         Ok(DocumentRecord { create: DocumentCreate { id, kind, key, placement }, created_at, retired_at })
     }))
-}
-
-/// The text of content.
-pub(super) fn body(content: &DocumentContent) -> String {
-    match content {
-        DocumentContent::Base { value, .. } => value.to_string(),
-        DocumentContent::Delta { ops, .. } => ops_to_json(ops).to_string(),
-    }
 }
 
 /// `version, base, body` from column `first` on.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use picofleet_conformance::documents::{AS_OF, IN_SESSION, commit};
-use picofleet_conformance::{Backend, Memory, Mode, Sqlite, World};
+use picofleet_conformance::{Backend, Memory, Mode, Postgres, Sqlite, World};
 use picofleet_session::storage::EntryQuery;
 use picofleet_session::{EntryDraft, ROOT_CONVERSATION_ID, Session};
 
@@ -75,7 +75,7 @@ async fn many(backend: impl Backend) {
 }
 
 fn bounded(case: impl Future<Output = ()> + Send + 'static) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), tokio::spawn(case)).await.expect("it hangs").unwrap() });
 }
 
@@ -87,6 +87,11 @@ fn a_thousand_commits_at_once_in_memory() {
 #[test]
 fn a_thousand_commits_at_once_in_sqlite() {
     bounded(many(Sqlite::default()));
+}
+
+#[test]
+fn a_thousand_commits_at_once_in_postgres() {
+    bounded(many(Postgres::default()));
 }
 
 /// Commits, watchers and a close at the same time: every commit is whole or refused, and nothing waits for ever.
@@ -134,4 +139,9 @@ fn closing_beside_commits_and_watches_in_memory() {
 #[test]
 fn closing_beside_commits_and_watches_in_sqlite() {
     bounded(closing(Sqlite::default()));
+}
+
+#[test]
+fn closing_beside_commits_and_watches_in_postgres() {
+    bounded(closing(Postgres::default()));
 }

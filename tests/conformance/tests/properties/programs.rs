@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use picofleet_conformance::documents::{AS_OF_FAMILY, CURRENT, Failure, IN_SESSION, IN_TASK, INITIAL, Note, child, completed, json, task};
-use picofleet_conformance::{Fault, Memory, Mode, Sqlite, World, run};
+use picofleet_conformance::{Fault, Memory, Mode, Postgres, Sqlite, World, run};
 use picofleet_session::storage::{ConversationQuery, DocumentQuery, EntryQuery, Rejection, SubmissionQuery, TaskQuery};
 use picofleet_session::{
     AsOf, ConversationId, ConversationOwnership, DocDefinition, DocToken, DocumentScope, DraftHead, EntryDraft, EntryId, InputState,
@@ -315,6 +315,18 @@ proptest! {
         run(Memory, Mode::Warm, async |mut memory| {
             let mut sqlite = World::new(Sqlite::default(), if cold { Mode::Cold } else { Mode::Warm }).await;
             assert_eq!(program(&mut memory, &steps, Way::Here).await, program(&mut sqlite, &steps, Way::Here).await);
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_program_does_the_same_in_postgres_as_in_memory(steps in prop::collection::vec(step(), 1..24), cold in any::<bool>()) {
+        run(Memory, Mode::Warm, async |mut memory| {
+            let mut postgres = World::new(Postgres::default(), if cold { Mode::Cold } else { Mode::Warm }).await;
+            assert_eq!(program(&mut memory, &steps, Way::Here).await, program(&mut postgres, &steps, Way::Here).await);
         });
     }
 }

@@ -14,6 +14,21 @@ const SLEEP_MAX: i64 = 300_000;
 /// The records of the tasks of a commit as they were before it.
 pub(super) type Before = BTreeMap<TaskId, Arc<TaskRecord>>;
 
+/// The reservation of a task that never ran may be in memory only, until its invocation says something. Behind a mark that may only be that
+/// its phase ended.
+fn check_first_saying(row: &InvocationRow, before: &Before, changes: bool, found: &mut Vec<String>) {
+    let InvocationRow { task_id, invocation, .. } = row;
+    let Some(record) = before.get(task_id) else {
+        return found.push(format!("{invocation} says something about task {task_id}, which is not there"));
+    };
+    if !matches!(record.state, TaskState::Pending { .. }) || record.started_at.is_some() {
+        found.push(format!("{invocation} begins with a saying about task {task_id}, which ran before"));
+    }
+    if record.abort_requested && changes {
+        found.push(format!("{invocation} begins with a change of task {task_id}, which is to stop"));
+    }
+}
+
 fn running(record: Option<&Arc<TaskRecord>>) -> bool {
     record.is_some_and(|record| matches!(record.state, TaskState::Running { .. }))
 }
@@ -35,8 +50,15 @@ impl Model {
         for write in &commit.writes {
             let Write::Invocation(row) = write else { continue };
             let last = self.invocations.insert(row.task_id, InvocationRow::clone(row));
-            if last.as_ref().is_some_and(|last| last.invocation == row.invocation) {
-                let changes = commit.writes.iter().any(|write| matches!(write, Write::Task(record) if record.id == row.task_id));
+            let changes = commit.writes.iter().any(|write| matches!(write, Write::Task(record) if record.id == row.task_id));
+            if last.as_ref().is_none_or(|last| last.invocation != row.invocation) && row.number == 1 {
+                check_first_saying(row, before, changes, found);
+                if changes {
+                    self.holders.insert(row.task_id, row.invocation);
+                }
+                said.push(row.task_id);
+                reserved.push(row.task_id);
+            } else if last.as_ref().is_some_and(|last| last.invocation == row.invocation) {
                 self.check_saying(row, last.as_ref(), before, changes, found);
                 said.push(row.task_id);
             } else {
