@@ -187,8 +187,11 @@ async def history(store, count, folder):
 
 
 async def streams(store, sessions, seconds, folder):
-    # A file of SQLite has three descriptors, and each session has a file.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    # Each session has a file of SQLite, and each file three descriptors.
+    files, limit = 3 * sessions + 64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if store == "sqlite" and limit != resource.RLIM_INFINITY and limit < files:
+        raise SystemExit(f"{sessions} sessions need {files} open files, and the hard limit is {limit}; raise it with `ulimit -Hn`")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     pieces = seconds * 10
     open_ones = [await opened(store, folder, number, paced=pieces) for number in range(sessions)]
     delays = []
