@@ -1,6 +1,5 @@
 //! The embedded engine's half of the comparison that `tests/bench/turns/run` makes:
-//! `turns_compare turns STORE SCRIPT SESSIONS TURNS FOLDER` prints a line of JSON. `history`, `streams` and `watchers` measure the engine alone
-//! and print tables.
+//! `turns_compare turns STORE SCRIPT SESSIONS TURNS FOLDER`, and `history`, `streams` and `watchers`, print a line of JSON for each figure.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints and times")]
 
@@ -37,19 +36,17 @@ fn main() -> Result<()> {
                 other => bail!("there is no script {other:?}; use plain or tool"),
             };
             let (sessions, turns) = (number(sessions)?, number(turns)?);
-            let row = runtime.block_on(turns_of(store, tool, (sessions, turns), Path::new(folder)))?;
-            println!("{}", js::stringify(&row));
-            Ok(())
+            runtime.block_on(turns_of(store, tool, (sessions, turns), Path::new(folder)))
         }
         ["history", store, turns, folder] => runtime.block_on(modes::history(store, number(turns)?, Path::new(folder))),
         ["streams", store, sessions, seconds, folder] => {
             let seconds = u32::try_from(number(seconds)?)?;
             runtime.block_on(modes::streams(store, number(sessions)?, seconds, Path::new(folder)))
         }
-        ["watchers", turns] => runtime.block_on(modes::watchers(number(turns)?)),
+        ["watchers", store, turns, folder] => runtime.block_on(modes::watchers(store, number(turns)?, Path::new(folder))),
         _ => bail!(
             "usage: turns_compare turns STORE plain|tool SESSIONS TURNS FOLDER, history STORE TURNS FOLDER, streams STORE SESSIONS SECONDS \
-             FOLDER, or watchers TURNS; STORE is memory, process or power"
+             FOLDER, or watchers STORE TURNS FOLDER; STORE is memory, process or power"
         ),
     }
 }
@@ -59,7 +56,7 @@ fn number(text: &str) -> Result<usize> {
 }
 
 /// Some turns in each of some sessions, all sessions at once.
-async fn turns_of(store: &str, tool: bool, (sessions, turns): (usize, usize), folder: &Path) -> Result<Json> {
+async fn turns_of(store: &str, tool: bool, (sessions, turns): (usize, usize), folder: &Path) -> Result<()> {
     let engine = Engine::start(engine::store(store, folder)?, Answers::new(tool, Pace::AtOnce)?)?;
     let mut conversations = Vec::new();
     for _ in 0..sessions {
@@ -78,17 +75,35 @@ async fn turns_of(store: &str, tool: bool, (sessions, turns): (usize, usize), fo
     let page = first.entries(EntryRange::default(), 20, None).await?;
     let kinds: Vec<Json> = page.items.iter().rev().map(|entry| Json::from(entry.kind.as_str())).collect();
     engine.close().await?;
-    Ok(Json::object([
-        ("who", Json::from("picofleet")),
-        ("store", if store == "memory" { "memory" } else { "sqlite" }.into()),
-        ("durability", if store == "memory" { "none" } else { store }.into()),
-        ("script", if tool { "tool" } else { "plain" }.into()),
-        ("sessions", i64::try_from(sessions)?.into()),
-        ("turns", i64::try_from(sessions * turns)?.into()),
-        ("wall", Json::from_serde(&wall.as_secs_f64())?),
-        ("cpu", Json::from_serde(&used.as_secs_f64())?),
-        ("kinds", Json::array(kinds)),
-    ]))
+    print(
+        "turns",
+        store,
+        [
+            ("script", if tool { "tool" } else { "plain" }.into()),
+            ("sessions", sessions.into()),
+            ("turns", (sessions * turns).into()),
+            ("wall", seconds(wall)?),
+            ("cpu", seconds(used)?),
+            ("kinds", Json::array(kinds)),
+        ],
+    );
+    Ok(())
+}
+
+/// Prints a line: what was measured, of whom and with which store, and the values.
+fn print(mode: &str, store: &str, values: impl IntoIterator<Item = (&'static str, Json)>) {
+    let memory = store == "memory";
+    let head = [
+        ("mode", Json::from(mode)),
+        ("who", "picofleet".into()),
+        ("store", if memory { "memory" } else { "sqlite" }.into()),
+        ("durability", if memory { "none" } else { store }.into()),
+    ];
+    println!("{}", js::stringify(&Json::object(head.into_iter().chain(values))));
+}
+
+fn seconds(time: Duration) -> Result<Json> {
+    Ok(Json::from_serde(&time.as_secs_f64())?)
 }
 
 async fn talk(conversation: Conversation, turns: usize) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What is measured of the embedded engine alone: cost against history, many streams at once, and watchers.
+//! What else is measured: cost against history, many streams at once, and watchers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use picofleet_harness::host::{AgentEvents, Conversation, ViewWatch};
 use picofleet_harness::submission::SubmissionDraft;
-use picofleet_session::SubmissionStatus;
+use picofleet_session::storage::Store;
+use picofleet_session::{Json, SubmissionStatus};
 use tokio::task::JoinSet;
 
 use crate::answers::{Answers, Pace};
 use crate::engine::{self, Engine};
-use crate::{cpu, talk};
+use crate::{cpu, print, seconds, talk};
 
 /// How many turns a window has, and after how many the context begins anew: the same context at every age of the conversation.
 const WINDOW: usize = 100;
@@ -21,20 +22,24 @@ const RESET: usize = 10;
 
 /// The cost of a turn when a conversation is young and when it is old, with a context of the same size.
 pub(crate) async fn history(store: &str, turns: usize, folder: &Path) -> Result<()> {
-    ensure!(turns >= 2 * WINDOW, "at least {} turns", 2 * WINDOW);
+    let least = RESET + 2 * WINDOW;
+    ensure!(turns >= least && turns.is_multiple_of(RESET), "at least {least} turns, in steps of {RESET}");
     let engine = Engine::start(engine::store(store, folder)?, Answers::new(false, Pace::AtOnce)?)?;
     let conversation = engine.conversation().await?;
     talk(conversation.clone(), RESET).await?;
     let young = window(&conversation).await?;
-    for _ in 0..(turns - 2 * WINDOW) / RESET {
+    print_window(store, "young", (RESET, RESET + WINDOW), young)?;
+    for _ in 0..(turns - least) / RESET {
         block(&conversation).await?;
     }
     let old = window(&conversation).await?;
-    engine.close().await?;
-    println!("| store | turn | wall, us | CPU, us |\n|---|---:|---:|---:|");
-    println!("| {store} | {RESET} to {} | {:.0} | {:.0} |", RESET + WINDOW, young.0, young.1);
-    println!("| {store} | {} to {turns} | {:.0} | {:.0} |", turns - WINDOW, old.0, old.1);
-    println!("| {store} | the later over the earlier | {:.2} | {:.2} |", old.0 / young.0, old.1 / young.1);
+    print_window(store, "old", (turns - WINDOW, turns), old)?;
+    engine.close().await
+}
+
+fn print_window(store: &str, age: &str, (first, last): (usize, usize), (wall, used): (Duration, Duration)) -> Result<()> {
+    let values = [("age", age.into()), ("first", first.into()), ("last", last.into()), ("wall", seconds(wall)?), ("cpu", seconds(used)?)];
+    print("history", store, values);
     Ok(())
 }
 
@@ -44,28 +49,28 @@ async fn block(conversation: &Conversation) -> Result<()> {
     talk(conversation.clone(), RESET).await
 }
 
-/// Microseconds of a turn: medians over the blocks of a window.
-async fn window(conversation: &Conversation) -> Result<(f64, f64)> {
+/// Wall and processor time of a turn: medians over the blocks of a window.
+async fn window(conversation: &Conversation) -> Result<(Duration, Duration)> {
     let (mut walls, mut cpus) = (Vec::new(), Vec::new());
     for _ in 0..WINDOW / RESET {
         conversation.reset(None).await?;
         let (began, used) = (Instant::now(), cpu());
         talk(conversation.clone(), RESET).await?;
-        walls.push(began.elapsed().as_secs_f64() * 1e6 / RESET as f64);
-        cpus.push(cpu().saturating_sub(used).as_secs_f64() * 1e6 / RESET as f64);
+        walls.push(began.elapsed().div_f64(RESET as f64));
+        cpus.push(cpu().saturating_sub(used).div_f64(RESET as f64));
     }
     Ok((median(&mut walls).context("no window")?, median(&mut cpus).context("no window")?))
 }
 
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
+fn median(values: &mut [Duration]) -> Option<Duration> {
+    values.sort();
     values.get(values.len() / 2).copied()
 }
 
 /// Sessions whose answers all stream at once, ten pieces a second each.
-pub(crate) async fn streams(store: &str, sessions: usize, seconds: u32, folder: &Path) -> Result<()> {
+pub(crate) async fn streams(store: &str, sessions: usize, length: u32, folder: &Path) -> Result<()> {
     let every = Duration::from_millis(100);
-    let pieces = seconds * 10;
+    let pieces = length * 10;
     let delays = Arc::new(Delays::default());
     let engine = Engine::start_with(engine::store(store, folder)?, Answers::new(false, Pace::Every { every, pieces })?, sessions)?;
     let mut conversations = Vec::new();
@@ -92,18 +97,22 @@ pub(crate) async fn streams(store: &str, sessions: usize, seconds: u32, folder: 
     }
     let (wall, used, wrote) = (began.elapsed(), cpu().saturating_sub(used), written()?.saturating_sub(wrote));
     readers.abort_all();
-    let (updates, p50, p99) = delays.summary();
+    let (observed, p50, p99) = delays.summary();
     engine.close().await?;
-    let all = u64::from(pieces) * u64::try_from(sessions)?;
-    println!(
-        "| store | sessions | pieces | wall, s | processors | published updates of one in ten | delay p50, ms | delay p99, ms | bytes written a piece |"
-    );
-    println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|");
-    println!(
-        "| {store} | {sessions} | {all} | {:.1} | {:.2} | {updates} | {p50} | {p99} | {:.0} |",
-        wall.as_secs_f64(),
-        used.as_secs_f64() / wall.as_secs_f64(),
-        wrote as f64 / all as f64
+    print(
+        "streams",
+        store,
+        [
+            ("sessions", sessions.into()),
+            ("seconds", length.into()),
+            ("pieces", (u64::from(pieces) * u64::try_from(sessions)?).into()),
+            ("wall", seconds(wall)?),
+            ("cpu", seconds(used)?),
+            ("written", wrote.into()),
+            ("observed", observed.into()),
+            ("p50", p50.into()),
+            ("p99", p99.into()),
+        ],
     );
     Ok(())
 }
@@ -113,10 +122,10 @@ pub(crate) async fn streams(store: &str, sessions: usize, seconds: u32, folder: 
 struct Delays(std::sync::Mutex<Vec<u64>>);
 
 impl Delays {
-    fn summary(&self) -> (usize, u64, u64) {
+    fn summary(&self) -> (usize, Option<u64>, Option<u64>) {
         let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         all.sort_unstable();
-        let at = |share: usize| all.get(all.len().saturating_sub(1) * share / 100).copied().unwrap_or_default();
+        let at = |share: usize| all.get(all.len().saturating_sub(1) * share / 100).copied();
         (all.len(), at(50), at(99))
     }
 }
@@ -138,16 +147,47 @@ fn written() -> Result<u64> {
 }
 
 /// The cost of a turn with nobody, one and a hundred who watch the view, and the same for events.
-pub(crate) async fn watchers(turns: usize) -> Result<()> {
-    println!("| observers | CPU a turn with views, us | CPU a turn with events, us |\n|---:|---:|---:|");
+pub(crate) async fn watchers(store: &str, turns: usize, folder: &Path) -> Result<()> {
+    ensure!(turns >= RESET && turns.is_multiple_of(RESET), "at least {RESET} turns, in steps of {RESET}");
     for count in [0, 1, 100] {
-        let views =
-            watched(count, turns, async |conversation: &Conversation| Ok(Observer::View(Box::new(conversation.watch().await?)))).await?;
-        let events =
-            watched(count, turns, async |conversation: &Conversation| Ok(Observer::Events(Box::new(conversation.events().await?)))).await?;
-        println!("| {count} | {views:.0} | {events:.0} |");
+        for interface in [Interface::View, Interface::Events] {
+            let folder = folder.join(format!("{}-{count}", interface.name()));
+            std::fs::create_dir(&folder).with_context(|| format!("make the folder {}", folder.display()))?;
+            let (used, seen) = watched(engine::store(store, &folder)?, interface, (count, turns)).await?;
+            let values = [
+                ("interface", Json::from(interface.name())),
+                ("observers", count.into()),
+                ("turns", turns.into()),
+                ("cpu", seconds(used)?),
+                ("seen", seen.into()),
+            ];
+            print("watchers", store, values);
+        }
     }
     Ok(())
+}
+
+/// What the observers observe.
+#[derive(Clone, Copy)]
+enum Interface {
+    View,
+    Events,
+}
+
+impl Interface {
+    fn name(self) -> &'static str {
+        match self {
+            Self::View => "view",
+            Self::Events => "events",
+        }
+    }
+
+    async fn attach(self, conversation: &Conversation) -> Result<Observer> {
+        Ok(match self {
+            Self::View => Observer::View(Box::new(conversation.watch().await?)),
+            Self::Events => Observer::Events(Box::new(conversation.events().await?)),
+        })
+    }
 }
 
 enum Observer {
@@ -172,20 +212,23 @@ impl Observer {
     }
 }
 
-async fn watched(count: usize, turns: usize, attach: impl AsyncFn(&Conversation) -> Result<Observer>) -> Result<f64> {
-    let engine = Engine::start(engine::store("memory", Path::new(""))?, Answers::new(false, Pace::AtOnce)?)?;
+/// Processor time of the turns, and how many changes all observers saw together.
+async fn watched(store: Arc<dyn Store>, interface: Interface, (count, turns): (usize, usize)) -> Result<(Duration, u64)> {
+    let engine = Engine::start(store, Answers::new(false, Pace::AtOnce)?)?;
     let conversation = engine.conversation().await?;
     let (seen, mut observers) = (Arc::new(AtomicU64::new(0)), JoinSet::new());
     for _ in 0..count {
-        observers.spawn(attach(&conversation).await?.observe(Arc::clone(&seen)));
+        observers.spawn(interface.attach(&conversation).await?.observe(Arc::clone(&seen)));
     }
-    let used = cpu();
+    // The first turns warm up.
+    block(&conversation).await?;
+    let (before, used) = (seen.load(Ordering::Relaxed), cpu());
     for _ in 0..turns / RESET {
         block(&conversation).await?;
     }
-    let cost = cpu().saturating_sub(used).as_secs_f64() * 1e6 / turns as f64;
-    ensure!(count == 0 || seen.load(Ordering::Relaxed) > 0, "nobody saw anything");
+    let (used, seen) = (cpu().saturating_sub(used), seen.load(Ordering::Relaxed).saturating_sub(before));
+    ensure!(count == 0 || seen > 0, "nobody saw anything");
     observers.abort_all();
     engine.close().await?;
-    Ok(cost)
+    Ok((used, seen))
 }
