@@ -55,7 +55,7 @@ pub struct Told {
     pub heard: Vec<Vec<String>>,
     /// The reporters' states.
     pub reporters: Vec<String>,
-    /// What the root conversation heard of them.
+    /// What their parent heard of them.
     pub answers: Vec<String>,
 }
 
@@ -71,8 +71,13 @@ impl Told {
         }
     }
 
-    /// As it is stored.
+    /// As it is stored of the subagents of the root conversation.
     pub async fn of(reader: &dyn SessionReader) -> Self {
+        Self::by(reader, ROOT_CONVERSATION_ID).await
+    }
+
+    /// As it is stored where this conversation is the only one that has subagents.
+    pub async fn by(reader: &dyn SessionReader, parent: ConversationId) -> Self {
         let mut tasks: Vec<TaskRecord> = Vec::new();
         let mut cursor = None;
         loop {
@@ -91,7 +96,7 @@ impl Told {
         for subagent in conversations.iter().filter(owned) {
             heard.push(users(reader, subagent.id).await);
         }
-        let answers = users(reader, ROOT_CONVERSATION_ID).await.into_iter().filter(|said| said.contains(": ")).collect();
+        let answers = users(reader, parent).await.into_iter().filter(|said| said.contains(": ")).collect();
         Self { anchors: of_kind(Anchor::NAME), heard, reporters: of_kind(Reporter::NAME), answers }
     }
 }

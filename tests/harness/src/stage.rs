@@ -13,7 +13,7 @@ use picofleet_models::provider::{CancelDeferredError, Context, Provider, StreamE
 use picofleet_session::message::{
     AssistantBlock, AssistantMessage, DeferredHandle, Message, StopReason, TextContent, ThinkingContent, ToolCall, Usage,
 };
-use picofleet_session::{Clock, Json};
+use picofleet_session::{Clock, Json, Millis};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -102,6 +102,11 @@ impl Reply {
     pub fn cut(mut self) -> Self {
         self.cut = true;
         self
+    }
+
+    /// The message of a model that gives it at once.
+    pub fn message(&self, model: &Model) -> AssistantMessage {
+        whole(self, &empty_answer(model, Millis(0)), model, None, 0)
     }
 
     /// It goes on with more text once it is released, and stops again behind that.

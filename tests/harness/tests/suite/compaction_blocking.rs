@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use picofleet_harness::compaction::CompactionReason;
 use picofleet_harness::config::{CompactionPolicy, ConfigPatch, RetryPolicy};
+use picofleet_harness::events::AgentEvent;
 use picofleet_harness::hooks::{CompactionChoice, CompactionTask};
 use picofleet_harness_tests::{Asked, AskedCompaction, Kit, Reply, scenario};
 use picofleet_session::message::Usage;
 use picofleet_session::{Json, SubmissionStatus, TaskId, TaskOutcome, TaskState};
 
 use super::compaction_kit::{compacted, context, history, keep, policy, shown, statuses, words};
+use super::events::{types, until};
 use super::{detail, empty, reason};
 
 const TOO_LONG: &str = "prompt is too long: 200000 tokens > 100000 maximum";
@@ -243,4 +245,26 @@ scenario!(x080_usage_from_before_a_summary_is_not_looked_at, async |kit| {
     assert_eq!(kit.settled(&go).await.status(), SubmissionStatus::Done);
     assert_eq!(last_kinds(&kit, 3).await, ["pi.compaction", "pi.system", "pi.assistant"]);
     assert_eq!(kit.tasks("pi.compaction").await.len(), 1, "the answer that reported it is older than the summary");
+});
+
+scenario!(x095_a_blocking_compaction_starts_behind_its_run_and_ends_before_it, async |kit| {
+    history(&kit, 3).await;
+    keep(&kit, 150).await;
+    let root = kit.root().await;
+    let mut events = root.events().await.unwrap();
+    // The commit of an overflow has other events, too.
+    kit.stage.give(Reply::error(TOO_LONG));
+    let (go, _, task_id) = blocked(&kit, Reply::text("S")).await;
+    let started = until(&mut events, "compaction_start").await;
+    let run = &["message_start", "message_end", "submission", "run_start", "turn_start"][..];
+    let overflow = &["message_start", "message_end", "usage_changed", "compaction_start"][..];
+    assert_eq!(started.iter().map(|batch| types(batch)).collect::<Vec<_>>(), [run, overflow]);
+    let reason = CompactionReason::Overflow;
+    assert_eq!(started[1].last(), Some(&AgentEvent::CompactionStart { task_id, reason, blocking: true }));
+    root.abort(false).await.unwrap();
+    let ended = until(&mut events, "run_end").await;
+    let run = &["turn_end", "run_end", "submission"][..];
+    assert_eq!(ended.iter().map(|batch| types(batch)).collect::<Vec<_>>(), [&["compaction_end"][..], run]);
+    assert_eq!(ended[0], [AgentEvent::CompactionEnd { task_id, reason }]);
+    assert_eq!(ended[1][1], AgentEvent::RunEnd { inputs: vec![go.id()] });
 });

@@ -1,26 +1,31 @@
 //! A kill at every storage write of a recorded run with two tools, a steer, a retry, a deferred poll and a subagent, beside conversations
-//! that compact after an overflow and in the background and that hand off: after reopening the run ends as the uninterrupted one allows. The library of `tests/faultfs` kills the child; its effects are written down before they happen.
+//! that compact after an overflow and in the background and that hand off, and one with a background subagent: after reopening the run
+//! ends as the uninterrupted one allows. The library of `tests/faultfs` kills the child; its effects are written down before they happen.
 //!
-//! `PICOFLEET_KILL_RUNS` says how many of the writes are chosen, evenly; all of them with a number above their count. A second test kills
+//! `PICOFLEET_KILL_RUNS` says how many of the writes are chosen, evenly; all of them with a number above their count. Another test kills
 //! with SIGKILL after times that have nothing to do with writes; `PICOFLEET_KILL_ROUNDS` says how often.
 
 mod compacting;
+mod kept;
 mod program;
+mod telling;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use picofleet_harness::usage::{USAGE, UsageState, add};
 use picofleet_session::message::Message;
-use picofleet_session::storage::{ConversationQuery, EntryQuery, SessionQuery, Store as _, SubmissionQuery, TaskQuery};
+use picofleet_session::storage::{ConversationQuery, EntryQuery, SessionQuery, SubmissionQuery, TaskQuery};
 use picofleet_session::{
     DocumentAddress, DocumentScope, EntryRecord, Point, ROOT_CONVERSATION_ID, SubmissionStatus, TaskOutcome, TaskRecord, TaskState,
 };
-use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
-/// How many writes are chosen where nothing else is asked for.
+use kept::Kept;
+
+/// How many writes of SQLite and of JSONL are chosen where nothing else is asked for.
 const RUNS: usize = 24;
+const JSONL_RUNS: usize = 12;
 
 /// How many times are chosen where nothing else is asked for.
 const ROUNDS: u32 = 20;
@@ -35,12 +40,21 @@ async fn child_that_runs_the_program() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_survives_a_kill_at_its_writes() {
-    let runs = std::env::var("PICOFLEET_KILL_RUNS").map_or(RUNS, |runs| runs.parse().expect("PICOFLEET_KILL_RUNS is a number"));
+    kill_at_writes(Kept::Sqlite, RUNS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_a_kill_at_its_writes_of_lines() {
+    kill_at_writes(Kept::Jsonl, JSONL_RUNS).await;
+}
+
+async fn kill_at_writes(kept: Kept, runs: usize) {
+    let runs = std::env::var("PICOFLEET_KILL_RUNS").map_or(runs, |runs| runs.parse().expect("PICOFLEET_KILL_RUNS is a number"));
     let whole = folder();
     let count = whole.path().join("count");
-    assert!(child(whole.path(), |command| command.env("FAULTFS_COUNT", &count)), "the program does not end");
-    check(whole.path(), "without a kill").await;
-    check_uninterrupted(whole.path()).await;
+    assert!(child(kept, whole.path(), |command| command.env("FAULTFS_COUNT", &count)), "the program does not end");
+    check(kept, whole.path(), "without a kill").await;
+    check_uninterrupted(kept, whole.path()).await;
     let writes = std::fs::read_to_string(&count).unwrap().lines().count();
     assert!(writes > 50, "{writes} writes are too few for this run");
     let runs = runs.min(writes);
@@ -48,34 +62,35 @@ async fn a_run_survives_a_kill_at_its_writes() {
     for run in 0..runs {
         let at = 1 + run * writes / runs;
         let how = ["kill-before", "kill-after", "kill-half"][run % 3];
-        let (directory, name) = (folder(), format!("{how} at write {at} of {writes}"));
+        let (directory, name) = (folder(), format!("{how} at write {at} of {writes}, {kept:?}"));
         // A run has a few writes more or fewer than another, so that the last ones may not come.
-        killed += usize::from(!child(directory.path(), |command| command.env("FAULTFS_AT", at.to_string()).env("FAULTFS_DO", how)));
-        assert!(child(directory.path(), |command| command), "{name}: the program does not end after reopening");
-        check(directory.path(), &name).await;
+        killed += usize::from(!child(kept, directory.path(), |command| command.env("FAULTFS_AT", at.to_string()).env("FAULTFS_DO", how)));
+        assert!(child(kept, directory.path(), |command| command), "{name}: the program does not end after reopening");
+        check(kept, directory.path(), &name).await;
     }
     assert!(killed > 0, "none of {runs} runs was killed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_survives_a_kill_at_any_time() {
+    let kept = Kept::Sqlite;
     let rounds = std::env::var("PICOFLEET_KILL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("PICOFLEET_KILL_ROUNDS is a number"));
     let whole = folder();
     let begun = tokio::time::Instant::now();
-    assert!(child(whole.path(), |command| command), "the program does not end");
+    assert!(child(kept, whole.path(), |command| command), "the program does not end");
     let whole = begun.elapsed();
     let mut killed = 0;
     for round in 0..rounds {
         let directory = folder();
         // Fractions of the golden ratio are spread evenly and never meet a beat of the program.
         let after = whole.mul_f64((f64::from(round) * 0.618_033_988_75).fract());
-        let mut first = command(directory.path()).spawn().unwrap();
+        let mut first = command(kept, directory.path()).spawn().unwrap();
         tokio::time::sleep(after).await;
         first.kill().unwrap();
         killed += u32::from(first.wait().unwrap().code().is_none());
         let name = format!("SIGKILL after {after:?}");
-        assert!(child(directory.path(), |command| command), "{name}: the program does not end after reopening");
-        check(directory.path(), &name).await;
+        assert!(child(kept, directory.path(), |command| command), "{name}: the program does not end after reopening");
+        check(kept, directory.path(), &name).await;
     }
     assert!(killed > 0 || rounds == 0, "no round was killed before it ended: {whole:?} is no measure");
 }
@@ -85,15 +100,16 @@ fn folder() -> TempDir {
 }
 
 /// Runs the child; whether it ended by itself and in order.
-fn child(directory: &Path, change: impl FnOnce(&mut Command) -> &mut Command) -> bool {
-    change(&mut command(directory)).status().unwrap().success()
+fn child(kept: Kept, directory: &Path, change: impl FnOnce(&mut Command) -> &mut Command) -> bool {
+    change(&mut command(kept, directory)).status().unwrap().success()
 }
 
-/// The child on a directory, with the library that counts writes.
-fn command(directory: &Path) -> Command {
+/// The child on a store in a directory, with the library that counts writes.
+fn command(kept: Kept, directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "kill_matrix::child_that_runs_the_program", "--test-threads=1"]);
-    command.env("PICOFLEET_TEST_DIRECTORY", directory).env("LD_PRELOAD", library()).env("FAULTFS_MATCH", "store.db");
+    command.env("PICOFLEET_TEST_DIRECTORY", directory).env("LD_PRELOAD", library());
+    kept.choose(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
@@ -105,12 +121,12 @@ fn library() -> PathBuf {
     places.into_iter().find(|path| path.exists()).expect("the library of tests/faultfs is built with this test")
 }
 
-async fn check(directory: &Path, name: &str) {
+async fn check(kept: Kept, directory: &Path, name: &str) {
     let log = std::fs::read_to_string(directory.join("log")).unwrap();
     let times = |word: &str| log.lines().filter(|line| *line == word).count();
     assert!(times("unsafe") <= 1, "{name}: the unsafe tool was executed {} times", times("unsafe"));
     assert!(!log.contains("BROKEN"), "{name}: {log}");
-    let store = SqliteStore::open(directory.join("store.db"), SqliteOptions::default()).unwrap();
+    let store = kept.open(directory);
     let session = store.sessions(SessionQuery::default(), 1, None).await.unwrap().items.pop().unwrap().id;
     let reader = store.reader(session).await.unwrap();
     let submissions = reader.scan_submissions(SubmissionQuery::default(), 100, None).await.unwrap().items;
@@ -119,11 +135,15 @@ async fn check(directory: &Path, name: &str) {
         assert_eq!(record.status(), SubmissionStatus::Done, "{name}: {record:?}");
     }
     let conversations = reader.scan_conversations(ConversationQuery::default(), 100, None).await.unwrap().items;
+    let mut telling = Vec::new();
     for conversation in conversations {
         let entries = reader.scan_entries(EntryQuery::all(conversation.id), 1_000, None).await.unwrap().items;
         let own: Vec<&EntryRecord> = entries.iter().filter(|entry| entry.conversation_id == conversation.id).collect();
         let users: Vec<String> =
             own.iter().rev().filter(|entry| entry.kind == "pi.user").map(|entry| picofleet_harness_tests::text(entry)).collect();
+        if users[0] == telling::GO {
+            telling.push(conversation.id);
+        }
         let inputs = compacting::inputs(&users[0]).unwrap_or_else(|| if conversation.owner.is_some() { 1 } else { 2 });
         assert_eq!(users.len(), inputs, "{name}: inputs of conversation {}", conversation.id);
         let tasks = TaskQuery { conversation_id: Some(conversation.id), kind: Some("pi.compaction".into()), ..TaskQuery::default() };
@@ -140,23 +160,33 @@ async fn check(directory: &Path, name: &str) {
         spent.models.entry("p/m".to_owned()).or_default().total_tokens += summaries;
         assert_eq!(tokens(&stored), tokens(&spent), "{name}: usage of conversation {}", conversation.id);
     }
+    let [parent] = telling[..] else { panic!("{name}: one conversation that tells a subagent: {telling:?}") };
+    telling::check(&*reader, parent, name).await;
     store.close().await.unwrap();
 }
 
 /// The run that nobody killed has had all that the matrix is about.
-async fn check_uninterrupted(directory: &Path) {
+async fn check_uninterrupted(kept: Kept, directory: &Path) {
     let log = std::fs::read_to_string(directory.join("log")).unwrap();
     let times = |word: &str| log.lines().filter(|line| *line == word).count();
     assert_eq!((times("safe"), times("unsafe")), (1, 1), "both tools, once each: {log}");
     assert_eq!(times("failed"), 1, "an error that is retried: {log}");
     assert!(times("deferred") >= 1 && times("fetched") >= 2, "an answer that is deferred, and again at its first poll: {log}");
-    let store = SqliteStore::open(directory.join("store.db"), SqliteOptions::default()).unwrap();
+    let store = kept.open(directory);
     let session = store.sessions(SessionQuery::default(), 1, None).await.unwrap().items.pop().unwrap().id;
     let reader = store.reader(session).await.unwrap();
     let (mut root, mut subagents, mut compacting) = (Vec::new(), Vec::new(), Vec::new());
     for conversation in reader.scan_conversations(ConversationQuery::default(), 100, None).await.unwrap().items {
         let entries = reader.scan_entries(EntryQuery::all(conversation.id), 1_000, None).await.unwrap().items;
         let mine: Vec<EntryRecord> = entries.into_iter().filter(|entry| entry.conversation_id == conversation.id).collect();
+        let first = mine.iter().rfind(|entry| entry.kind == "pi.user").map(picofleet_harness_tests::text);
+        if first.as_deref() == Some(telling::GO) {
+            telling::check_uninterrupted(&mine);
+            continue;
+        }
+        if first.as_deref() == Some(telling::WORK) {
+            continue;
+        }
         if conversation.owner.is_none() && conversation.id != ROOT_CONVERSATION_ID {
             compacting.push(mine);
             continue;

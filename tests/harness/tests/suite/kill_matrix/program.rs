@@ -24,18 +24,18 @@ use picofleet_harness_tests::Subagent;
 use picofleet_models::model::Model;
 use picofleet_models::provider::{Context, Provider, StreamEvent, StreamOptions, empty_answer};
 use picofleet_session::message::{AssistantBlock, AssistantMessage, DeferredHandle, Message, StopReason, TextContent, ToolCall, Usage};
-use picofleet_session::storage::{SessionCreate, SessionQuery, Store};
+use picofleet_session::storage::{SessionCreate, SessionQuery};
 use picofleet_session::{Json, Millis};
-use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use picofleet_worker::Worker;
 use tokio_util::sync::CancellationToken;
 
-use super::compacting;
+use super::kept::Kept;
+use super::{compacting, telling};
 
 /// Runs it to its end.
 pub(super) async fn run(directory: &Path) {
     let log = Log(directory.join("log"));
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(directory.join("store.db"), SqliteOptions::default()).unwrap());
+    let store = Kept::chosen().open(directory);
     let found = store.sessions(SessionQuery::default(), 1, None).await.unwrap().items.pop();
     let session = match found {
         Some(found) => found.id,
@@ -51,7 +51,7 @@ pub(super) async fn run(directory: &Path) {
     let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
 
     let harness = Harness::connect(transport, session);
-    tokio::join!(go(&harness), compacting::run(&harness));
+    tokio::join!(go(&harness), compacting::run(&harness), telling::run(&harness));
     stop.cancel();
     worker.await.unwrap();
     coordinator.close().await;
@@ -117,6 +117,7 @@ fn registry(log: &Log) -> Registry {
         registry.tool(Logged(ToolSpec { replay, ..spec }, log.clone())).unwrap();
     }
     compacting::register(&registry);
+    telling::register(&registry);
     let config = ConfigPatch { active_tools: Some(Vec::new()), ..config() };
     registry.tool(Subagent::new("ask", config)).unwrap();
     registry
@@ -138,7 +139,8 @@ impl Answers {
     fn answer(&self, model: &Model, context: &Context) -> AssistantMessage {
         let Self(log) = self;
         self.check(&context.messages);
-        if let Some(answer) = compacting::answer(log, model, &context.messages) {
+        let messages = &context.messages;
+        if let Some(answer) = compacting::answer(log, model, messages).or_else(|| telling::answer(model, messages)) {
             return answer;
         }
         let usage = Usage { input: 3, output: 4, total_tokens: 7, ..Usage::default() };
