@@ -116,7 +116,8 @@ pub trait LineTask: Send + Sync + 'static {
     }
 
     /// The decision that goes on from a checkpoint where nobody has to be asked: the tasks that it waits for are over. `asked` says that
-    /// hooks are registered which want to see them first. The line takes it in the commit that ends the last of them.
+    /// hooks are registered which want to see them first. The line takes it in the commit that ends the last of them, behind its writes:
+    /// it may read what the commit leaves, and no tables ([`Tx::task_as_left`]).
     fn goes_on(&self, _checkpoint: &Json, _asked: bool) -> Option<Json> {
         None
     }

@@ -69,7 +69,7 @@ impl Line {
             conversations: LruCache::new(size.records),
             tasks: LruCache::new(size.records),
             submissions: LruCache::new(size.records),
-            transcripts: Transcripts::default(),
+            transcripts: Transcripts::new(size.records),
         }
     }
 

@@ -125,7 +125,7 @@ impl Tx {
         self.state().bound
     }
 
-    /// From here on it belongs to something else: another task goes on in the same commit.
+    /// From here on it belongs to something else: another task goes on in the same commit. Only the harness does this.
     pub fn bind(&self, bound: Bound) {
         self.state().bound = bound;
     }

@@ -114,7 +114,7 @@ async fn aborted(tx: &Tx, task: &TaskRecord, checkpoint: &Checkpoint) -> Result<
     Ok(Then::End(TaskOutcome::Aborted { reason: None, result: None }))
 }
 
-/// The newest visible entry of a conversation. A table read.
+/// The newest visible entry of a conversation. It comes before writes, as a table read does.
 pub(super) async fn tail(tx: &Tx, task: &TaskRecord) -> Result<Option<picofleet_session::EntryId>, TxError> {
     tx.newest_entry(task.conversation_id).await
 }

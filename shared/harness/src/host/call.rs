@@ -69,9 +69,10 @@ impl Caller {
     pub(super) async fn transcript(&self, read: Read) -> Result<Transcript, HostError> {
         match self.send(Request::Read(read)).await {
             Sent::Answer(Answer::Transcript(transcript)) => Ok(*transcript),
-            Sent::Answer(other) => {
-                Err(value::<Json>(other).err().map_or_else(|| HostError::Answer("a value instead of a context".to_owned()), Into::into))
-            }
+            Sent::Answer(other) => match value::<Json>(other) {
+                Ok(value) => Err(HostError::Answer(format!("{value}"))),
+                Err(unanswered) => Err(unanswered.into()),
+            },
             Sent::Quarantined => Err(HostError::Quarantined(self.session)),
             Sent::Unavailable(why) | Sent::Unknown(why) => Err(HostError::Unavailable(why)),
         }

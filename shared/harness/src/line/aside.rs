@@ -50,10 +50,15 @@ impl Aside {
     }
 }
 
+/// Whether a failed commit is the end of this opening.
+pub(super) const fn ends_opening(error: &CommitError) -> bool {
+    matches!(error, CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_))
+}
+
 /// Whether an error is the end of this opening, and not of one decision.
 pub(super) const fn ends_session(error: &LineError) -> bool {
     match error {
-        LineError::Commit(error) => matches!(error, CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_)),
+        LineError::Commit(error) => ends_opening(error),
         LineError::Read(error) => matches!(error, ReadError::Closed | ReadError::NotOwner | ReadError::Failed(_)),
         LineError::Storage(_) => true,
         LineError::Unwatched(_) => false,

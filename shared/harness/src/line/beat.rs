@@ -17,6 +17,7 @@ impl SessionLine {
             state.draining.remove(&worker);
         }
         let (mut cancels, mut gone) = (Vec::new(), Vec::new());
+        let mut unstored = false;
         for (task, invocation) in named {
             let held = state.held.get_mut(task).filter(|held| held.invocation == *invocation);
             let Some(held) = held else {
@@ -25,12 +26,18 @@ impl SessionLine {
             };
             held.worker = Some(worker);
             held.heard = true;
+            unstored |= held.unstored.is_some();
             // It is alive after all: nobody has taken the task over.
             held.expired = false;
             let held = held.clone();
             if state.cancelled(*task, &held) {
                 cancels.push(*invocation);
             }
+        }
+        drop(state);
+        if unstored {
+            // The next plan stores them.
+            self.changed().notify_waiters();
         }
         (cancels, gone)
     }

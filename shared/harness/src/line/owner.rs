@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use picofleet_session::{Bound, CommitError, Json, TaskId, TaskOutcome, TaskRecord, TaskState, Tx};
+use picofleet_session::{Bound, CommitError, Json, TaskId, TaskOutcome, TaskRecord, TaskState, Tx, Violation};
 
 use super::definitions::Fit;
 use super::say::apply;
@@ -36,8 +36,12 @@ impl SessionLine {
         let OwnerStep { owner, definition, decision } = step;
         tx.bind(Bound { conversation: Some(owner.conversation_id), task: Some(owner.id) });
         match apply(&*definition, tx, &owner, decision).await?.0 {
-            NextState::Stay | NextState::Stale => Ok(()),
-            next => self.put_state(tx, owner, next, Mode::Run).await.map(drop),
+            next @ (NextState::End(_) | NextState::Wait { .. } | NextState::Sleep { .. }) => {
+                self.put_state(tx, owner, next, Mode::Run).await.map(drop)
+            }
+            other => Err(CommitError::Invalid(Violation::Decision {
+                why: format!("a step that the line takes by itself ends, waits or sleeps, and {} decided {other:?}", owner.kind),
+            })),
         }
     }
 

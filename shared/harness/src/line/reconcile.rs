@@ -37,6 +37,7 @@ impl SessionLine {
                 return Ok(Plan::default());
             }
             self.complete_tree().await?;
+            self.store_heard().await?;
             let mut plan = self.tree_plan();
             self.leave_aside(&mut plan);
             let ends = self.sort(&mut plan);

@@ -75,12 +75,16 @@ impl SessionLine {
                     heard: false,
                     expired: false,
                 };
-                let mut state = self.state();
-                if state.held.insert(task, held).is_some_and(|before| before.expired && before.heard) {
-                    state.lost.insert(task);
+                {
+                    let mut state = self.state();
+                    if state.held.insert(task, held).is_some_and(|before| before.expired && before.heard) {
+                        state.lost.insert(task);
+                    }
+                    if plans_first {
+                        state.named.insert(task, invocation);
+                    }
                 }
                 if plans_first {
-                    state.named.insert(task, invocation);
                     // No commit says it.
                     self.inner.changed.notify_waiters();
                 }
@@ -143,6 +147,33 @@ impl SessionLine {
         }
     }
 
+    /// Stores the reservations that are in memory only and whose invocations a beat has named: what plans for longer than that is known to
+    /// the next owner, and counted where it is lost.
+    pub(super) async fn store_heard(&self) -> Result<(), LineError> {
+        let heard: Vec<TaskId> = {
+            let state = self.state();
+            let heard = state.held.iter().filter(|(_, held)| held.unstored.is_some() && held.heard && !held.expired);
+            heard.filter(|(task, _)| state.tree.live.get(*task).is_some_and(|live| !live.abort_requested)).map(|(task, _)| *task).collect()
+        };
+        for task in heard {
+            let stored = self
+                .session()
+                .commit(async |tx| {
+                    let held = self.state().held.get(&task).filter(|held| held.unstored.is_some()).cloned();
+                    let (Some(held), Some(now)) = (held, self.found_by(tx, task).await?) else { return Ok(()) };
+                    if matches!(now.state, TaskState::Running { .. }) {
+                        tx.put_task(now).await?;
+                        let answer = row::reserved(held.mode)?;
+                        tx.put_invocation(InvocationRow { task_id: task, invocation: held.invocation, number: 0, digest: None, answer });
+                    }
+                    Ok::<_, CommitError>(())
+                })
+                .await;
+            self.decided(task, stored.map_err(LineError::from))?;
+        }
+        Ok(())
+    }
+
     /// Stores a reservation that was in memory only, in the commit of what its invocation says first, where that has not changed the
     /// record itself.
     pub(super) async fn store_reservation(&self, tx: &Tx, task: TaskId) -> Result<(), TxError> {
@@ -159,7 +190,8 @@ impl SessionLine {
         let state = self.state();
         let held = state.held.get(&task).filter(|held| held.invocation == invocation)?;
         if let Some(record) = held.unstored.as_deref() {
-            return Some(Reservation { record: record.clone(), mode: held.mode });
+            let marked = state.tree.live.get(&task).is_none_or(|live| live.abort_requested);
+            return (!marked).then(|| Reservation { record: record.clone(), mode: held.mode });
         }
         let record = state.tree.live.get(&task).filter(|record| matches!(record.state, TaskState::Running { .. }))?.clone();
         Some(Reservation { record, mode: held.mode })

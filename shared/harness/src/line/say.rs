@@ -9,7 +9,7 @@ use picofleet_session::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::aside::ends_session;
+use super::aside::{ends_opening, ends_session};
 use super::park::sleep_rejection;
 use super::row::stored;
 use super::{Held, LineError, SessionLine, chain};
@@ -94,7 +94,10 @@ impl SessionLine {
         let again = said.clone();
         let result = match commit(said, true).await {
             // What the owner's step came to says nothing about the task: the owner takes it by itself then.
-            Err(Rollback::Failed(error)) if merged.load(Ordering::Relaxed) && ends_nothing(&error) => commit(again, false).await,
+            Err(Rollback::Failed(error)) if merged.load(Ordering::Relaxed) && !ends_opening(&error) => {
+                tracing::debug!(task = %task, error = %error, "the owner's step failed in the commit of its task, and is left to a worker");
+                commit(again, false).await
+            }
             result => result,
         };
         match result {
@@ -132,7 +135,9 @@ impl SessionLine {
         decision: Json,
     ) -> Result<Answer, LineError> {
         let held = self.state().held.get(&task).filter(|held| held.invocation == invocation).cloned();
-        let Some(held) = held.filter(|_| self.scheduling() != Scheduling::Closing) else { return Ok(Answer::Refused(Refusal::Gone)) };
+        let Some(held) = held.filter(|held| held.unstored.is_none() && self.scheduling() != Scheduling::Closing) else {
+            return Ok(Answer::Refused(Refusal::Gone));
+        };
         let result = self
             .session()
             .commit_bound(self.bound(task), async |tx| {
@@ -382,11 +387,6 @@ impl SessionLine {
             }
         }
     }
-}
-
-/// Whether the session goes on after a failed commit.
-const fn ends_nothing(error: &CommitError) -> bool {
-    !matches!(error, CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_))
 }
 
 /// Applies a decision; a panic of its code is an error of the commit and nothing else.

@@ -76,15 +76,15 @@ impl State {
     fn said(&mut self, row: &InvocationRow) {
         let Some(record) = self.tree.live.get(&row.task_id) else { return };
         self.named.insert(row.task_id, row.invocation);
-        let Some(held) = self.held.get_mut(&row.task_id).filter(|held| held.invocation == row.invocation && held.number < row.number)
-        else {
+        let Some(held) = self.held.get_mut(&row.task_id).filter(|held| held.invocation == row.invocation) else { return };
+        held.unstored = None;
+        if held.number >= row.number {
             return;
-        };
+        }
         let (answer, _) = row::kept(row, record);
         if let Some(Answer::Said { next: Some(Next::Continue(_)), .. }) = &answer {
             held.began_at = crate::task::checkpoint(record).cloned().unwrap_or(Json::null());
         }
-        held.unstored = None;
         held.number = row.number;
         held.last = row.digest.clone().zip(answer);
     }

@@ -38,16 +38,20 @@ impl SessionLine {
 
     /// A committed submission.
     pub(super) async fn submission(&self, id: SubmissionId) -> Result<Option<Arc<SubmissionRecord>>, StorageError> {
-        let kept = self.state().submission(id);
-        if kept.is_some() {
-            return Ok(kept);
+        // Behind the end of the session memory follows nothing any more.
+        if self.session().standing() == Standing::Open
+            && let Some(kept) = self.state().submission(id)
+        {
+            return Ok(Some(kept));
         }
         Ok(self.session().store().submission(id).await?.map(Arc::new))
     }
 
     /// A committed task.
     pub(super) async fn task(&self, id: TaskId) -> Result<Option<TaskRecord>, StorageError> {
-        if let Some(live) = self.state().tree.live.get(&id).cloned() {
+        if self.session().standing() == Standing::Open
+            && let Some(live) = self.state().tree.live.get(&id).cloned()
+        {
             return Ok(Some(live));
         }
         self.session().store().task(id).await

@@ -76,6 +76,49 @@ async fn a_lost_one_is_stored_the_next_time_so_that_restarts_are_counted() {
 }
 
 #[tokio::test]
+async fn one_that_a_beat_names_is_stored_so_that_it_lives_on_and_is_counted() {
+    both(async |store| {
+        let all = [planning()];
+        let bench = Bench::running(store, &all).await;
+        let (taken, lost) = (bench.task("k").await, bench.task("k").await);
+        let mut run = bench.reserve(taken).await;
+        let named = bench.reserve(lost).await;
+        bench.line.beat(bench.worker, &[(taken, run.invocation), (lost, named.invocation)], false);
+        assert!(bench.runs().await.is_empty());
+        for (task, invocation) in [(taken, run.invocation), (lost, named.invocation)] {
+            let row = bench.line.session().store().invocation(task).await.unwrap().unwrap();
+            assert_eq!((bench.status(task).await.as_str(), row.invocation, row.number), ("running", invocation, 0));
+        }
+        let bench = bench.taken_over(&all).await;
+        assert_eq!(run.decide(&bench, END).await, Next::Stop);
+        assert_eq!(bench.status(taken).await, "terminal completed");
+        let bench = bench.killed(&all).await;
+        assert!(bench.line.resume());
+        assert_eq!(bench.reserve(lost).await.record.restarts, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_first_saying_that_leaves_the_checkpoint_stores_the_reservation() {
+    both(async |store| {
+        let bench = Bench::running(store, &[planning()]).await;
+        let task = bench.task("k").await;
+        let mut run = bench.reserve(task).await;
+        let stays = Said::Decide { version: 1, decision: j("{}"), last: false };
+        assert!(matches!(run.say(&bench, stays).await, Answer::Said { .. }));
+        assert_eq!(bench.status(task).await, "running");
+        assert!(bench.record(task).await.started_at.is_some());
+        let memo = bench.task("k").await;
+        let mut run = bench.reserve(memo).await;
+        let said = Said::Memo { name: "m".to_owned(), candidate: 1.into() };
+        assert!(matches!(run.say(&bench, said).await, Answer::Said { .. }));
+        assert_eq!(bench.status(memo).await, "running");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_mark_before_the_first_decision_aborts_a_task_that_never_ran() {
     both(async |store| {
         let bench = Bench::running(store, &[planning()]).await;
@@ -159,8 +202,8 @@ async fn an_owner_that_is_to_stop_or_whose_task_faulted_does_not_go_on_by_itself
         bench.complete(first).await;
         let mut run = bench.reserve(second).await;
         bench.abort(marked).await;
-        run.say(&bench, Said::PhaseEnd(None)).await;
-        assert_eq!(bench.status(marked).await, "waiting");
+        assert_eq!(run.decide(&bench, END).await, Next::Stop);
+        assert_eq!((bench.status(second).await.as_str(), bench.status(marked).await.as_str()), ("terminal completed", "waiting"));
     })
     .await;
 }

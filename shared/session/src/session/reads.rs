@@ -198,7 +198,7 @@ impl Inner {
     async fn transcript(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<Transcript, ReadError> {
         let store = &self.store;
         // Entries are immutable: with its bounds captured on the line, the range can be read off it.
-        let (newest, seen) = {
+        let (newest, appended) = {
             let mut line = self.reading_line().await?;
             if let Some(kept) = line.transcripts.up_to(conversation, at) {
                 return Ok(kept);
@@ -210,18 +210,17 @@ impl Inner {
                 }
                 None => store.scan_entries(EntryQuery::all(conversation), 1, None).await?.items.first().map(|entry| entry.id),
             };
-            (newest, line.head.seq)
+            (newest, line.transcripts.appended())
         };
         let transcript = match newest {
             Some(newest) => self.range(conversation, newest).await?,
             None => Transcript::default(),
         };
-        if at.is_none() {
-            let mut line = self.reading_line().await?;
-            // Nothing has been appended to it meanwhile.
-            if line.head.seq == seen {
-                line.transcripts.keep(conversation, transcript.clone());
-            }
+        // Only where nobody works on the line: the answer is there already.
+        if at.is_none()
+            && let Ok(mut line) = Arc::clone(&self.line).try_lock_owned()
+        {
+            line.transcripts.keep(conversation, transcript.clone(), appended);
         }
         Ok(transcript)
     }
