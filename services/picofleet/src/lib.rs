@@ -20,6 +20,7 @@ mod run;
 mod services;
 mod stores;
 mod terminal;
+mod tool_output;
 mod transcript;
 mod work;
 

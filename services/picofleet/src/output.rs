@@ -83,8 +83,17 @@ impl Table {
         self.rows.push(cells.into_iter().map(|cell| terminal::line(&cell)).collect());
     }
 
-    /// The text. The last column is as wide as its cells are.
+    /// The text, its head in bold. The last column is as wide as its cells are.
     pub(crate) fn text(&self) -> String {
+        self.laid_out(bold)
+    }
+
+    /// The text without colors.
+    pub(crate) fn plain(&self) -> String {
+        self.laid_out(str::to_owned)
+    }
+
+    fn laid_out(&self, headed: impl Fn(&str) -> String) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
             cells.chain([self.head[column].len()]).max().unwrap_or(0)
@@ -95,7 +104,7 @@ impl Table {
             padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };
         let head: Vec<String> = self.head.iter().map(|name| (*name).to_owned()).collect();
-        let mut text = format!("{}\n", bold(&line(&head)));
+        let mut text = format!("{}\n", headed(&line(&head)));
         for row in &self.rows {
             text.push_str(&line(row));
             text.push('\n');

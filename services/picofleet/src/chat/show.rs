@@ -6,6 +6,7 @@ use picofleet_session::{EntryId, EntryRecord, Json};
 
 use crate::output::colors;
 use crate::terminal;
+use crate::tool_output::ToolOutput;
 use crate::work::unanswered;
 
 /// Longest line that waits for its end; a longer one is shown up to its last word.
@@ -24,6 +25,8 @@ pub(super) struct Show {
     style: Style,
     /// What was shown of the message that comes in: the bytes of each block. `None` where none comes in.
     coming: Option<Vec<usize>>,
+    /// The output of each call that was shown.
+    output: ToolOutput,
     /// The newest entry that was shown.
     newest: Option<EntryId>,
     /// What was typed here and is not to be repeated when it is placed.
@@ -45,6 +48,7 @@ impl Show {
             open: String::new(),
             style: Style::Plain,
             coming: None,
+            output: ToolOutput::default(),
             newest: None,
             own: Vec::new(),
         }
@@ -106,10 +110,17 @@ impl Show {
             AgentEvent::MessageStart { message } => self.begun(message),
             AgentEvent::MessageUpdate { changes, .. } => changes.iter().for_each(|change| self.changed(change)),
             AgentEvent::MessageEnd { entry } => self.ended(entry),
-            AgentEvent::ToolExecutionUpdate { output: Some(output), .. } => match output {
-                OutputChange::Set { set } => self.more(Style::Dim, set),
-                OutputChange::Slide { append, .. } => self.more(Style::Dim, append.as_deref().unwrap_or_default()),
-            },
+            AgentEvent::ToolExecutionUpdate { tool_call_id, output: Some(output), .. } => {
+                let whole = match output {
+                    OutputChange::Set { set } => set.clone(),
+                    OutputChange::Slide { trim_start, append } => {
+                        let kept = behind_units(self.output.shown(tool_call_id), trim_start.unwrap_or_default());
+                        format!("{kept}{}", append.as_deref().unwrap_or_default())
+                    }
+                };
+                let new = self.output.more(tool_call_id, &whole);
+                self.more(Style::Dim, &new);
+            }
             AgentEvent::ToolExecutionEnd { tool_name, entry: None, .. } => self.note(&format!("{tool_name} ended without a result")),
             AgentEvent::AutoRetryStart { attempt, error_message, .. } => {
                 self.note(&format!("attempt {attempt} failed: {error_message}; trying again"));
@@ -211,13 +222,13 @@ impl Show {
                     self.calls(message);
                 }
                 Message::ToolResult(result) => {
-                    self.close();
+                    let text: Vec<&str> = result.content.iter().filter_map(text_of).collect();
+                    let rest = self.output.end(&result.tool_call_id, &text.join("\n"), result.is_error);
                     if result.is_error {
                         self.line(Style::Bold, &format!("! {} failed", result.tool_name));
-                        let text: Vec<&str> = result.content.iter().filter_map(text_of).collect();
-                        self.more(Style::Dim, &text.join("\n"));
-                        self.close();
                     }
+                    self.more(Style::Dim, &rest);
+                    self.close();
                 }
                 Message::System(_) => {}
             }
@@ -283,6 +294,17 @@ impl Show {
     }
 }
 
+/// What is left of a text without its first UTF-16 units.
+fn behind_units(text: &str, units: usize) -> &str {
+    let mut gone = 0;
+    let cut = text.char_indices().find(|(_, letter)| {
+        let over = gone >= units;
+        gone += letter.len_utf16();
+        over
+    });
+    cut.map_or("", |(at, _)| text.get(at..).unwrap_or_default())
+}
+
 const fn text_of(block: &UserBlock) -> Option<&str> {
     match block {
         UserBlock::Text(text) => Some(text.text.as_str()),
@@ -294,5 +316,45 @@ fn user_text(content: &TextOrBlocks<UserBlock>) -> String {
     match content {
         TextOrBlocks::Text(text) => text.clone(),
         TextOrBlocks::Blocks(blocks) => blocks.iter().filter_map(text_of).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(text: &str, error: bool) -> EntryRecord {
+        let text = Json::from(text);
+        let entry = format!(
+            r#"{{"id":9,"conversationId":1,"kind":"pi.tool-result","model":[{{"role":"toolResult","toolCallId":"c","toolName":"bash",
+            "content":[{{"type":"text","text":{text}}}],"isError":{error},"timestamp":0}}]}}"#
+        );
+        Json::parse(entry.as_bytes()).unwrap().to().unwrap()
+    }
+
+    fn update(output: OutputChange) -> AgentEvent {
+        AgentEvent::ToolExecutionUpdate {
+            tool_call_id: "c".to_owned(),
+            tool_name: "bash".to_owned(),
+            output: Some(output),
+            details: None,
+            diagnostics: None,
+        }
+    }
+
+    #[test]
+    fn output_of_a_tool_is_shown_whole_and_once_whatever_came_before_its_end() {
+        let mut show = Show { color: false, ..Show::new() };
+        show.event(&update(OutputChange::Set { set: "abc".to_owned() })).unwrap();
+        show.event(&AgentEvent::MessageEnd { entry: result("abc1\n2\n", false).into() }).unwrap();
+        assert_eq!(show.take(), "abc1\n2\n");
+        // Nothing came before the end.
+        show.event(&AgentEvent::MessageEnd { entry: result("Created a.txt", false).into() }).unwrap();
+        assert_eq!(show.take(), "Created a.txt\n");
+        // The first line fell away meanwhile.
+        show.event(&update(OutputChange::Set { set: "ä\n1\n".to_owned() })).unwrap();
+        show.event(&update(OutputChange::Slide { trim_start: Some(2), append: Some("2\n".to_owned()) })).unwrap();
+        show.event(&AgentEvent::MessageEnd { entry: result("1\n2\n3\n", true).into() }).unwrap();
+        assert_eq!(show.take(), "ä\n1\n2\n! bash failed\n3\n");
     }
 }

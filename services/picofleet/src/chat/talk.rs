@@ -287,17 +287,21 @@ impl<'a> Talk<'a> {
             let record = &task.record;
             table.row([record.id.to_string(), record.kind.clone(), record.conversation_id.to_string(), state(&task.state)]);
         }
-        self.show.text(&table.text());
+        self.show.text(&table.plain());
         Ok(())
     }
 
     async fn usage(&mut self) -> anyhow::Result<()> {
         let usage = self.conversation.usage().await?;
+        if usage.models.is_empty() && usage.tools.is_empty() {
+            self.show.note("nothing was used yet");
+            return Ok(());
+        }
         let mut table = Table::new(&["MODEL OR TOOL", "IN", "OUT", "CACHE READ", "CACHE WRITE", "COST"]);
         for (name, usage) in usage.models.iter().chain(&usage.tools) {
             table.row(cells(name, usage));
         }
-        self.show.text(&table.text());
+        self.show.text(&table.plain());
         Ok(())
     }
 

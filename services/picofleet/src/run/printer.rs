@@ -1,7 +1,5 @@
 //! Shows a conversation on a terminal as its frames come.
 
-mod output;
-
 use std::io::Write as _;
 
 use anyhow::Context as _;
@@ -14,7 +12,7 @@ use picofleet_session::{ConversationId, EntryRecord, Json, ROOT_CONVERSATION_ID,
 
 use crate::output::colors;
 use crate::terminal;
-use output::Output;
+use crate::tool_output::ToolOutput;
 
 /// How much of a message was shown: the bytes of each block.
 #[derive(Default)]
@@ -25,7 +23,7 @@ pub(super) struct Printer {
     color: bool,
     shown: Shown,
     /// The output of each call that was shown.
-    output: Output,
+    output: ToolOutput,
     /// The cursor is behind text and not at the begin of a line.
     open_line: bool,
     before: Option<UsageState>,
@@ -44,7 +42,7 @@ impl Printer {
         Self {
             color: colors(),
             shown: Shown::default(),
-            output: Output::default(),
+            output: ToolOutput::default(),
             open_line: false,
             before: usage(documents),
             failure: None,

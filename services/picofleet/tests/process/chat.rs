@@ -299,6 +299,20 @@ async fn what_is_typed_while_it_works_steers() {
 }
 
 #[tokio::test]
+async fn lines_that_are_typed_ahead_are_all_taken() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(SCRIPT);
+    let mut chat = Terminal::open(&place, &[]);
+    chat.until("/help").await;
+    // In one write, as of a paste without brackets or of another program.
+    chat.press("/one\r/two\r/three\r/exit\r");
+    for command in ["/one", "/two", "/three"] {
+        chat.until(&format!("there is no {command}")).await;
+    }
+    assert_eq!(chat.end().await, Some(0));
+}
+
+#[tokio::test]
 async fn what_is_for_later_is_said_after_the_answer() {
     let _runs = RUNS.read().await;
     let place = Place::scripted(SCRIPT);

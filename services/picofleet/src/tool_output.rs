@@ -7,20 +7,25 @@ const RESULT_LINES: usize = 20;
 
 /// The output of the calls at work, as far as it was shown.
 #[derive(Default)]
-pub(super) struct Output(HashMap<String, String>);
+pub(crate) struct ToolOutput(HashMap<String, String>);
 
-impl Output {
+impl ToolOutput {
     /// What is new in the running output of a call.
-    pub(super) fn more(&mut self, call: &str, output: &str) -> String {
+    pub(crate) fn more(&mut self, call: &str, output: &str) -> String {
         let shown = self.0.entry(call.to_owned()).or_default();
         let new = behind(shown, output).to_owned();
         output.clone_into(shown);
         new
     }
 
+    /// The running output of a call as it was shown.
+    pub(crate) fn shown(&self, call: &str) -> &str {
+        self.0.get(call).map_or("", String::as_str)
+    }
+
     /// What is new in the result of a call, which is over then. The result of a call that showed nothing may be any text; unless it is an
     /// error, its first lines do.
-    pub(super) fn end(&mut self, call: &str, result: &str, error: bool) -> String {
+    pub(crate) fn end(&mut self, call: &str, result: &str, error: bool) -> String {
         let shown = self.0.remove(call).unwrap_or_default();
         let new = behind(&shown, result);
         let lines = new.lines().count();
@@ -48,7 +53,7 @@ mod tests {
 
     #[test]
     fn running_output_is_shown_once() {
-        let mut output = Output::default();
+        let mut output = ToolOutput::default();
         assert_eq!(output.more("a", "one\n"), "one\n");
         assert_eq!(output.more("b", "other\n"), "other\n");
         assert_eq!(output.more("a", "one\ntwo\n"), "two\n");
@@ -61,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_result_that_was_not_running_output_is_shown_as_far_as_it_is_short() {
-        let mut output = Output::default();
+        let mut output = ToolOutput::default();
         let long: String = (0..30).map(|line| format!("{line}\n")).collect();
         let shown = output.end("a", &long, false);
         assert!(shown.ends_with("\n19\n... 10 more lines\n"), "{shown}");
