@@ -94,7 +94,8 @@ impl SessionLine {
         Ok(rests)
     }
 
-    /// Gives the session up as it is: what runs goes on, who waits asks again, and who watches is told that somebody else has it.
+    /// Gives the session up as it is: what runs goes on, but for a reservation that no beat has named yet; who waits asks again, and who
+    /// watches is told that somebody else has it.
     pub async fn release(&self) {
         // A closure that holds the line would keep it for its whole time.
         self.end_holds().await;
