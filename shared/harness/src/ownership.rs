@@ -200,6 +200,12 @@ impl Tree {
         }
     }
 
+    /// Whether the scheduler gives a live task an abort mark next: something above cancels it, or a `failFast` wait on it has failed.
+    #[must_use]
+    pub fn marks(&self, task: TaskId) -> bool {
+        self.below_cancelled(task) || self.waiters.contains_key(&task) && self.fail_fast_marks().any(|marked| marked == task)
+    }
+
     /// What the scheduler does next. `invoked` are the tasks that an invocation holds now.
     #[must_use]
     pub fn plan(&self, invoked: &BTreeSet<TaskId>, now: Millis) -> Plan {

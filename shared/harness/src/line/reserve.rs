@@ -132,8 +132,8 @@ impl SessionLine {
         self.state().held.get(&task).and_then(|held| held.unstored.as_deref().cloned())
     }
 
-    /// The record of a task as its invocation finds it: running, also where its reservation is in memory only. Not where somebody asked the
-    /// task to stop meanwhile: it never ran then. A table read.
+    /// The record of a task as its invocation finds it: running, also where its reservation is in memory only. Not where the task, or a
+    /// task above it, was asked to stop meanwhile: it never ran then (section 5.4). A table read.
     pub(super) async fn found_by(&self, tx: &Tx, task: TaskId) -> Result<Option<TaskRecord>, TxError> {
         let found = tx.task(task).await?;
         Ok(found.map(|record| self.as_reserved(record)))
@@ -141,7 +141,7 @@ impl SessionLine {
 
     fn as_reserved(&self, record: TaskRecord) -> TaskRecord {
         let never_ran = matches!(record.state, TaskState::Pending { .. }) && record.started_at.is_none() && !record.abort_requested;
-        match self.unstored(record.id).filter(|_| never_ran) {
+        match self.unstored(record.id).filter(|_| never_ran && !self.state().tree.marks(record.id)) {
             Some(TaskRecord { state, started_at, restarts, .. }) => TaskRecord { state, started_at, restarts, ..record },
             None => record,
         }
@@ -153,7 +153,8 @@ impl SessionLine {
         let heard: Vec<TaskId> = {
             let state = self.state();
             let heard = state.held.iter().filter(|(_, held)| held.unstored.is_some() && held.heard && !held.expired);
-            heard.filter(|(task, _)| state.tree.live.get(*task).is_some_and(|live| !live.abort_requested)).map(|(task, _)| *task).collect()
+            let may = |task: &TaskId| state.tree.live.get(task).is_some_and(|live| !live.abort_requested) && !state.tree.marks(*task);
+            heard.filter(|(task, _)| may(task)).map(|(task, _)| *task).collect()
         };
         for task in heard {
             let stored = self
@@ -190,7 +191,7 @@ impl SessionLine {
         let state = self.state();
         let held = state.held.get(&task).filter(|held| held.invocation == invocation)?;
         if let Some(record) = held.unstored.as_deref() {
-            let marked = state.tree.live.get(&task).is_none_or(|live| live.abort_requested);
+            let marked = state.tree.live.get(&task).is_none_or(|live| live.abort_requested) || state.tree.marks(task);
             return (!marked).then(|| Reservation { record: record.clone(), mode: held.mode });
         }
         let record = state.tree.live.get(&task).filter(|record| matches!(record.state, TaskState::Running { .. }))?.clone();

@@ -119,6 +119,32 @@ async fn a_first_saying_that_leaves_the_checkpoint_stores_the_reservation() {
 }
 
 #[tokio::test]
+async fn an_owner_that_is_cancelled_before_the_first_decision_aborts_a_task_that_never_ran() {
+    both(async |store| {
+        let bench = Bench::running(store, &[planning(), scripted("owner")]).await;
+        let owner = bench.task("owner").await;
+        let mut owning = bench.reserve(owner).await;
+        let task = bench.child("k", owner).await;
+        let mut run = bench.reserve(task).await;
+        owning.decide(&bench, r#"{"end":{"status":"faulted","error":{"message":"no"}}}"#).await;
+        // The cascade has not marked it yet.
+        assert!(!bench.record(task).await.abort_requested);
+        let ask = Request::Reserve { task, invocation: run.invocation, worker: bench.worker, definition: None };
+        assert_eq!(bench.line.handle(ask).await, Answer::Refused(Refusal::NotReady), "the answer was lost");
+        let decide = Said::Decide { version: 1, decision: j(END), last: true };
+        assert_eq!(run.say(&bench, decide).await, Answer::Refused(Refusal::Gone));
+        bench.line.beat(bench.worker, &[(task, run.invocation)], false);
+        bench.plan().await;
+        assert_eq!((bench.status(task).await.as_str(), bench.record(task).await.abort_requested), ("pending", true));
+        assert!(matches!(run.say(&bench, Said::PhaseEnd(None)).await, Answer::Said { next: Some(Next::Stop), .. }));
+        bench.run_abort(task).await;
+        bench.plan().await;
+        assert_eq!(bench.status(owner).await, "terminal faulted");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_mark_before_the_first_decision_aborts_a_task_that_never_ran() {
     both(async |store| {
         let bench = Bench::running(store, &[planning()]).await;
