@@ -240,7 +240,7 @@ impl Cluster {
     pub(crate) fn freeze_worker(&self, index: usize, time: Duration) {
         if let Some(worker) = self.workers.get(index) {
             worker.side.freeze(time);
-            self.world.count("worker frozen");
+            self.world.worker_frozen(time);
         }
     }
 

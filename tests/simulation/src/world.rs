@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use picofleet_session::message::{AssistantBlock, Message};
 use picofleet_session::{ConversationId, SessionId, TaskId};
+use tokio::time::Instant;
 
 use crate::checker::Checker;
 
@@ -78,7 +79,7 @@ pub(crate) fn word(number: u64) -> String {
     format!("word{number} ")
 }
 
-/// How long an effect may go on behind the end of its task.
+/// How long an effect may go on behind the end of its task, without the time in which a worker was frozen.
 const OUTLIVES_MAX: Duration = Duration::from_secs(60);
 
 /// The outside. Clones are one.
@@ -97,6 +98,8 @@ struct Inner {
     /// How many executions of each task there are.
     running: BTreeMap<TaskId, u32>,
     counts: BTreeMap<&'static str, u64>,
+    /// When workers were frozen: from, until.
+    frozen: Vec<(Instant, Instant)>,
     calm: bool,
 }
 
@@ -105,8 +108,14 @@ impl World {
     #[must_use]
     pub(crate) fn new(seed: u64, session: SessionId, checker: Checker) -> Self {
         let counts = HAPPENINGS.iter().map(|what| (*what, 0)).collect();
-        let inner =
-            Inner { rng: fastrand::Rng::with_seed(seed), unsafe_runs: BTreeMap::new(), running: BTreeMap::new(), counts, calm: false };
+        let inner = Inner {
+            rng: fastrand::Rng::with_seed(seed),
+            unsafe_runs: BTreeMap::new(),
+            running: BTreeMap::new(),
+            counts,
+            frozen: Vec::new(),
+            calm: false,
+        };
         Self { inner: Arc::new(Mutex::new(inner)), checker, session }
     }
 
@@ -146,6 +155,20 @@ impl World {
             Some(count) => *count += 1,
             None => self.checker.broken(format!("{what:?} happened and is not in the list of what may happen")),
         }
+    }
+
+    /// A worker does nothing from now on, for a time.
+    pub(crate) fn worker_frozen(&self, time: Duration) {
+        self.count("worker frozen");
+        let now = Instant::now();
+        self.lock().frozen.push((now, now + time));
+    }
+
+    /// How much of the last `time` a worker was frozen.
+    fn frozen_within(&self, time: Duration) -> Duration {
+        let now = Instant::now();
+        let since = now.checked_sub(time).unwrap_or(now);
+        self.lock().frozen.iter().map(|(from, until)| (*until).min(now).saturating_duration_since((*from).max(since))).sum()
     }
 
     /// How often things happened.
@@ -245,7 +268,8 @@ impl Drop for Effect {
                 }
             }
         }
-        if let Some(over) = world.checker.over_for(world.session, *task).filter(|over| *over > OUTLIVES_MAX) {
+        let Some(over) = world.checker.over_for(world.session, *task) else { return };
+        if over.saturating_sub(world.frozen_within(over)) > OUTLIVES_MAX {
             world.checker.broken(format!("an effect of task {task} went on for {over:?} behind its end"));
         }
     }
