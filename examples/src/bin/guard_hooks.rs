@@ -109,7 +109,7 @@ impl GenerationHooks for Trim {
             let mut cut = 0;
             for message in trimmed[..last].iter_mut() {
                 let Message::ToolResult(result) = message else { continue };
-                for block in &mut result.content {
+                for block in &mut Arc::make_mut(result).content {
                     let UserBlock::Text(text) = block else { continue };
                     if text.text.chars().count() > KEPT_CHARS {
                         *text = TextContent::new(format!("{}...", text.text.chars().take(KEPT_CHARS).collect::<String>()));

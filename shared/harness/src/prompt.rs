@@ -156,7 +156,7 @@ mod tests {
                 let edits: Vec<_> = edits.collect();
                 texts.push(Json::from_serde(&planned.message).unwrap().to_string());
                 let edits = (!edits.is_empty()).then_some(edits);
-                self.append(EntryDraft { edits, ..EntryDraft::new("pi.system").model(vec![Message::System(planned.message)]) });
+                self.append(EntryDraft { edits, ..EntryDraft::new("pi.system").model(vec![Message::from(planned.message)]) });
             }
             let view = self.view();
             assert_eq!(plan(&view, desired), [], "the plan is complete");

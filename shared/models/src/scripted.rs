@@ -221,7 +221,7 @@ fn play(turn: &Turn, model: &Model, messages: &[Message], now: Millis) -> Vec<St
 fn usage(turn: &Turn, model: &Model, messages: &[Message], message: &AssistantMessage) -> Usage {
     let mut usage = turn.usage.unwrap_or_else(|| {
         let input = estimate_context_tokens(messages).tokens;
-        let output = estimate_message_tokens(&Message::Assistant(message.clone()));
+        let output = estimate_message_tokens(&Message::from(message.clone()));
         Usage { input, output, total_tokens: input + output, ..Usage::default() }
     });
     if usage.cost.total == 0.0 {

@@ -90,7 +90,7 @@ fn replay_tools<'a>(tools: &mut Ordered<&'a ToolDeclaration>, message: &'a Syste
 
 fn system_messages<M: Borrow<Message>>(messages: &[M]) -> impl Iterator<Item = &SystemMessage> {
     messages.iter().filter_map(|message| match message.borrow() {
-        Message::System(message) => Some(message),
+        Message::System(message) => Some(&**message),
         _ => None,
     })
 }
@@ -256,7 +256,7 @@ pub fn resolve_transcript_tools<M: Borrow<Message>>(messages: &[M], support: Too
 /// The transcript with all system messages as one in front, for providers that take none later on.
 #[must_use]
 pub fn collapse_system_messages<M: Borrow<Message>>(messages: &[M]) -> Vec<Message> {
-    let system = get_current_system_message(messages).map(Message::System);
+    let system = get_current_system_message(messages).map(Message::from);
     let others = messages.iter().map(Borrow::borrow).filter(|message| !matches!(message, Message::System(_))).cloned();
     system.into_iter().chain(others).collect()
 }
@@ -275,7 +275,7 @@ pub fn normalize_context(context: Context) -> Vec<Message> {
             tools_removed: None,
             timestamp: Millis(0),
         };
-        messages.insert(0, Message::System(system));
+        messages.insert(0, Message::from(system));
     }
     messages
 }

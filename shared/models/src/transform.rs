@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use picofleet_session::Millis;
 use picofleet_session::message::{
@@ -39,12 +40,12 @@ pub fn transform_messages<M: Borrow<Message>>(
     let fitted: Vec<Message> = messages
         .iter()
         .map(|message| match message.borrow() {
-            Message::Assistant(answer) => Message::Assistant(fit_answer(answer, model, &rename_id, &mut renamed)),
-            Message::ToolResult(result) => Message::ToolResult(fit_result(result, model, &renamed)),
+            Message::Assistant(answer) => Message::from(fit_answer(answer, model, &rename_id, &mut renamed)),
+            Message::ToolResult(result) => Message::from(fit_result(result, model, &renamed)),
             Message::User(user) => {
                 let mut user = user.clone();
-                if let TextOrBlocks::Blocks(blocks) = &mut user.content
-                    && !model.takes_images()
+                if !model.takes_images()
+                    && let TextOrBlocks::Blocks(blocks) = &mut Arc::make_mut(&mut user).content
                 {
                     replace_images(blocks, USER_IMAGE_OMITTED);
                 }
@@ -123,7 +124,7 @@ impl Open {
     fn close(&mut self, now: Millis, out: &mut Vec<Message>) {
         let open = std::mem::take(self);
         let missing = open.calls.into_iter().filter(|(id, _)| !open.answered.contains(id));
-        out.extend(missing.map(|(id, name)| Message::ToolResult(no_result(id, name, now))));
+        out.extend(missing.map(|(id, name)| Message::from(no_result(id, name, now))));
         out.extend(open.held_back);
     }
 }

@@ -38,7 +38,7 @@ async fn ask(models: &Models, config: &ModelsConfig) -> Vec<StreamEvent> {
 
 async fn ask_with(models: &Models, config: &ModelsConfig, options: &StreamOptions) -> Vec<StreamEvent> {
     let message = UserMessage { content: TextOrBlocks::Text("hello".to_owned()), timestamp: Millis(1) };
-    let context = Context { messages: vec![Message::User(message)], ..Context::default() };
+    let context = Context { messages: vec![Message::from(message)], ..Context::default() };
     let model = models.default_model(&config.defaults).unwrap();
     soon("the end", models.stream(model, &context, options, CancellationToken::new()).collect()).await
 }

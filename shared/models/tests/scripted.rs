@@ -121,7 +121,7 @@ async fn turns_match_by_number_and_by_user_text() {
     assert_eq!(text(&answer(&provider, &failing).await), "Let me look.");
 
     let mut later = hi();
-    later.messages.push(Message::Assistant(answer(&provider, &hi()).await));
+    later.messages.push(Message::from(answer(&provider, &hi()).await));
     let second = answer(&provider, &later).await;
     assert_eq!((text(&second), second.usage.total_tokens), ("second".to_owned(), 10));
     assert_eq!(second.usage.cost.total, 7.0 / 1e6 + 2.0 / 1e6 * 3.0);
@@ -132,11 +132,11 @@ async fn turns_match_by_number_and_by_user_text() {
         let failed = answer(&provider, &failing_later).await;
         assert_eq!((failed.stop_reason, failed.error_message.as_deref()), (StopReason::Error, Some("503 overloaded")));
         // A failed answer in the transcript does not move the script on.
-        failing_later.messages.insert(1, Message::Assistant(failed));
+        failing_later.messages.insert(1, Message::from(failed));
     }
     assert_eq!(text(&answer(&provider, &failing_later).await), "at last");
 
-    later.messages.push(Message::Assistant(second));
+    later.messages.push(Message::from(second));
     let broken = answer(&provider, &later).await;
     assert_eq!((text(&broken), broken.stop_reason, broken.error_message.as_deref()), ("par".to_owned(), StopReason::Error, Some("broken")));
     later.messages.push(later.messages[1].clone());
@@ -283,7 +283,7 @@ async fn play(record: &Json, call: &Json, scripted: &Scripted) {
     let actual = events.last().unwrap().final_message().unwrap();
     assert_eq!(comparable(actual), comparable(&expected_message(call)), "{record}");
     if actual.stop_reason == StopReason::Stop {
-        let output = estimate_message_tokens(&Message::Assistant(actual.clone()));
+        let output = estimate_message_tokens(&Message::from(actual.clone()));
         assert_eq!((actual.usage.input, actual.usage.output), (estimate_context_tokens(&hi().messages).tokens, output));
     }
 }

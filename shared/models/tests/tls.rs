@@ -156,7 +156,7 @@ fn ask(models: &Models, config: &ModelsConfig) -> futures::stream::BoxStream<'st
 }
 
 fn ask_until(models: &Models, config: &ModelsConfig, cancel: CancellationToken) -> futures::stream::BoxStream<'static, StreamEvent> {
-    let user = Message::User(UserMessage { content: "hello".into(), timestamp: Millis(1) });
+    let user = Message::from(UserMessage { content: "hello".into(), timestamp: Millis(1) });
     let context = Context { messages: vec![user], ..Context::default() };
     let model = models.default_model(&config.defaults).unwrap();
     models.stream(model, &context, &StreamOptions::default(), cancel)

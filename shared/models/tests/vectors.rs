@@ -134,7 +134,7 @@ fn transcripts() {
         match &*function {
             "getCurrentTools" => differences.compare(&record, expected, &transcript::get_current_tools(&messages)),
             "getCurrentSystemMessage" => {
-                let message = transcript::get_current_system_message(&messages).map(Message::System);
+                let message = transcript::get_current_system_message(&messages).map(Message::from);
                 assert!(sections_in_order(&record, message.as_ref()), "{record}");
                 differences.compare(&record, expected, &message);
             }

@@ -89,20 +89,22 @@ pub fn order_messages<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Ve
 /// An assistant message with all that follows it before the next one.
 #[derive(Default)]
 struct Turn<'a> {
-    assistant: Option<&'a AssistantMessage>,
-    results: Vec<&'a ToolResultMessage>,
+    assistant: Option<&'a Arc<AssistantMessage>>,
+    results: Vec<&'a Arc<ToolResultMessage>>,
     others: Vec<&'a Message>,
 }
 
 impl Turn<'_> {
     fn finish(&mut self, ordered: &mut Vec<Message>) {
         if let Some(assistant) = self.assistant {
-            ordered.push(Message::Assistant(assistant.clone()));
+            ordered.push(Message::Assistant(Arc::clone(assistant)));
             for block in &assistant.content {
                 let AssistantBlock::ToolCall(call) = block else { continue };
                 let result = self.results.iter().find(|result| result.tool_call_id == call.id);
-                let result = result.map_or_else(|| missing_result(&call.id, &call.name, assistant.timestamp), |result| (*result).clone());
-                ordered.push(Message::ToolResult(result));
+                ordered.push(match result {
+                    Some(result) => Message::ToolResult(Arc::clone(result)),
+                    None => missing_result(&call.id, &call.name, assistant.timestamp).into(),
+                });
             }
         }
         ordered.extend(self.others.drain(..).cloned());

@@ -1,5 +1,7 @@
 //! Messages as models see them and entries keep them. The stored form is the one of `facts/pi-ai.md` 1: absent optional fields have no key.
 
+use std::sync::Arc;
+
 use picofleet_delta::Json;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -8,19 +10,42 @@ use crate::Millis;
 
 mod text;
 
-/// One message of a transcript.
-#[expect(clippy::large_enum_variant, reason = "most messages of a transcript are the large ones")]
+/// One message of a transcript. Clones share what it has; `Arc::make_mut` changes one of them.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(tag = "role", rename_all = "camelCase")]
 pub enum Message {
     /// Changes the system prompt and the tools (section 2).
-    System(SystemMessage),
+    System(Arc<SystemMessage>),
     /// From the user.
-    User(UserMessage),
+    User(Arc<UserMessage>),
     /// From the model.
-    Assistant(AssistantMessage),
+    Assistant(Arc<AssistantMessage>),
     /// The result of a tool call.
-    ToolResult(ToolResultMessage),
+    ToolResult(Arc<ToolResultMessage>),
+}
+
+impl From<SystemMessage> for Message {
+    fn from(message: SystemMessage) -> Self {
+        Self::System(Arc::new(message))
+    }
+}
+
+impl From<UserMessage> for Message {
+    fn from(message: UserMessage) -> Self {
+        Self::User(Arc::new(message))
+    }
+}
+
+impl From<AssistantMessage> for Message {
+    fn from(message: AssistantMessage) -> Self {
+        Self::Assistant(Arc::new(message))
+    }
+}
+
+impl From<ToolResultMessage> for Message {
+    fn from(message: ToolResultMessage) -> Self {
+        Self::ToolResult(Arc::new(message))
+    }
 }
 
 /// Reads the tag of an internally tagged value. Going through [`Json`] shares the values below it, where serde's own way would copy them.

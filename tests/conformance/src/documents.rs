@@ -237,7 +237,7 @@ pub fn ops(ops: &[Op]) -> String {
 /// A user message.
 #[must_use]
 pub fn user(text: &str) -> Message {
-    Message::User(UserMessage { content: text.into(), timestamp: Millis(1) })
+    Message::from(UserMessage { content: text.into(), timestamp: Millis(1) })
 }
 
 /// An assistant message with text, calls as (id, tool) and a stop reason.
@@ -253,7 +253,7 @@ pub fn assistant(text: &str, calls: &[(&str, &str)], stop_reason: StopReason) ->
             arguments_error: None,
         })
     });
-    Message::Assistant(AssistantMessage {
+    Message::from(AssistantMessage {
         content: std::iter::once(AssistantBlock::Text(TextContent::new(text))).chain(calls).collect(),
         api: "scripted".to_owned(),
         provider: "scripted".to_owned(),
@@ -277,7 +277,7 @@ pub fn assistant(text: &str, calls: &[(&str, &str)], stop_reason: StopReason) ->
 /// A tool result.
 #[must_use]
 pub fn tool_result(call: &str, text: &str) -> Message {
-    Message::ToolResult(ToolResultMessage {
+    Message::from(ToolResultMessage {
         tool_call_id: call.to_owned(),
         tool_name: "tool".to_owned(),
         content: vec![UserBlock::Text(TextContent::new(text))],

@@ -175,7 +175,7 @@ async fn ask(models: &dyn Provider, model: &Model, what: Probe) -> Result<(usize
         Probe::Tool => "Use the tool to find the time in Paris.",
         Probe::Answer | Probe::Error => "Say hello in one short sentence.",
     };
-    let user = Message::User(UserMessage { content: prompt.into(), timestamp: Clock::system().now() });
+    let user = Message::from(UserMessage { content: prompt.into(), timestamp: Clock::system().now() });
     let tools = (what == Probe::Tool).then(|| vec![tool()]);
     let context = Context { system_prompt: None, messages: vec![user], tools };
     let cancel = CancellationToken::new();

@@ -87,7 +87,7 @@ async fn s136_a_continuation_gives_way_to_what_the_boundary_places() {
 }
 
 fn user(text: &str) -> Message {
-    Message::User(UserMessage { content: UserInput::from(text.to_owned()), timestamp: Millis(1) })
+    Message::from(UserMessage { content: UserInput::from(text.to_owned()), timestamp: Millis(1) })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

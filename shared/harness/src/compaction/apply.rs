@@ -115,7 +115,7 @@ async fn place(tx: &Tx, task: &TaskRecord, facts: &Facts, text: &str, first_kept
         return Ok(Then::End(fault(format!("the input of compaction {} can't be read", task.id))));
     };
     let content = vec![UserBlock::Text(TextContent::new(wrapped(text)))];
-    let message = Message::User(UserMessage { content: picofleet_session::message::TextOrBlocks::Blocks(content), timestamp: tx.now() });
+    let message = Message::from(UserMessage { content: picofleet_session::message::TextOrBlocks::Blocks(content), timestamp: tx.now() });
     let entry = EntryDraft::new(COMPACTED.kind)
         .model(vec![message])
         .data(Json::object([("reason", input.reason.as_str())]))

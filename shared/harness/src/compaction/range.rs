@@ -100,7 +100,7 @@ fn parts_results(view: &ContextView, index: usize) -> bool {
     results.any(|id| assistant.content.iter().any(|block| matches!(block, AssistantBlock::ToolCall(call) if call.id == *id)))
 }
 
-const fn as_assistant(message: &Message) -> Option<&AssistantMessage> {
+fn as_assistant(message: &Message) -> Option<&AssistantMessage> {
     if let Message::Assistant(assistant) = message { Some(assistant) } else { None }
 }
 
@@ -108,8 +108,7 @@ const fn as_assistant(message: &Message) -> Option<&AssistantMessage> {
 /// follows it and of the system messages that are planned. Without such an answer all of it is estimated.
 #[must_use]
 pub fn context_tokens<'a>(view: &ContextView, planned: impl IntoIterator<Item = &'a SystemMessage>) -> u64 {
-    let planned =
-        planned.into_iter().map(|message| estimate_message_tokens(&Message::System(message.clone()))).fold(0, u64::saturating_add);
+    let planned = planned.into_iter().map(|message| estimate_message_tokens(&Message::from(message.clone()))).fold(0, u64::saturating_add);
     let (reported, behind) = reported(view).map_or((0, 0), |(tokens, index)| (tokens, index + 1));
     reported.saturating_add(tokens(&view.messages[behind..])).saturating_add(planned)
 }

@@ -60,7 +60,7 @@ pub fn request(messages: &[Message], instructions: Option<&str>) -> Vec<Message>
         let _ = write!(text, "\n\nAdditional focus: {instructions}");
     }
     let system = SystemMessage { content: SYSTEM_PROMPT.into(), sections: None, tools_added: None, tools_removed: None, timestamp };
-    vec![Message::System(system), Message::User(UserMessage { content: text.into(), timestamp })]
+    vec![Message::from(system), Message::from(UserMessage { content: text.into(), timestamp })]
 }
 
 /// What stands for the summarized part of a conversation in a model's context.

@@ -152,7 +152,7 @@ pub(super) fn options(stream_options: &Json, thinking_level: &str) -> Result<Str
 
 /// All of a response that has come in, as one operation.
 fn whole(shown: &Partial) -> Result<Vec<Op>, Fault> {
-    let message = shown.message().map(|message| Json::from_serde(&Message::Assistant(message)));
+    let message = shown.message().map(|message| Json::from_serde(&Message::from(message)));
     Ok(message.transpose().map_err(|error| Fault::failed(&error))?.map(Op::Replace).into_iter().collect())
 }
 

@@ -31,7 +31,7 @@ impl PendingOps {
             StreamEvent::Start { message } => {
                 self.flush();
                 // The tag is what makes it a message for who reads the document.
-                if let Ok(value) = Json::from_serde(&picofleet_session::message::Message::Assistant((**message).clone())) {
+                if let Ok(value) = Json::from_serde(&picofleet_session::message::Message::from((**message).clone())) {
                     self.ops.push(Op::Replace(value));
                     self.bare = message.content.is_empty();
                 }

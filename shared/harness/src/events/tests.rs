@@ -1,5 +1,7 @@
 mod partial;
 
+use std::sync::Arc;
+
 use picofleet_delta::Tracker;
 use picofleet_session::message::{AssistantBlock, AssistantMessage, Message, StopReason, TextContent};
 use picofleet_session::{
@@ -82,7 +84,7 @@ fn task(id: i64, kind: &str, state: TaskState) -> Arc<TaskRecord> {
 }
 
 fn assistant(text: &str) -> Message {
-    Message::Assistant(AssistantMessage {
+    Message::from(AssistantMessage {
         content: vec![AssistantBlock::Text(TextContent::new(text))],
         api: "scripted".into(),
         provider: "p".into(),
@@ -205,7 +207,7 @@ fn other_entries_do_not_end_a_message_that_is_coming_in() {
 fn a_change_of_the_usage_alone_has_no_changes() {
     let shown = mount(&attempt(Some(Json::from_serde(&assistant("a")).unwrap())));
     let Message::Assistant(mut message) = assistant("a") else { unreachable!() };
-    message.usage.input = 9;
+    Arc::make_mut(&mut message).usage.input = 9;
     let usage = message.usage;
     let at = ["generation", "message", "usage"].map(Segment::from).to_vec();
     let mut more = frame(point(2), Some(shown.at()));

@@ -1,5 +1,7 @@
 //! Applying a decision on the line, inside one commit.
 
+use std::sync::Arc;
+
 use picofleet_session::message::{Message, StopReason};
 use picofleet_session::{ContextEdit, EditAction, EntryDraft, Json, TaskError, TaskOutcome, TaskRecord, Tx, TxError};
 
@@ -93,7 +95,7 @@ pub(crate) async fn salvage(tx: &Tx, task: &TaskRecord) -> Result<(), TxError> {
         live.draft.key("generation").key("message").remove()?;
         return Ok(());
     };
-    message.stop_reason = StopReason::Aborted;
+    Arc::make_mut(&mut message).stop_reason = StopReason::Aborted;
     count_message(tx, task.conversation_id, &message).await?;
     tx.append_entry(task.conversation_id, EntryDraft::new(ASSISTANT.kind).model(vec![Message::Assistant(message)])).await?;
     live.draft.key("generation").key("message").remove()?;

@@ -24,7 +24,7 @@ pub(super) async fn prepared(
     let mut cutoff = tail;
     for planned in plan.system {
         let message = SystemMessage { timestamp: tx.now(), ..planned.message };
-        let entry = EntryDraft { edits: omit(&planned.omits), ..EntryDraft::new(SYSTEM.kind).model(vec![Message::System(message)]) };
+        let entry = EntryDraft { edits: omit(&planned.omits), ..EntryDraft::new(SYSTEM.kind).model(vec![Message::from(message)]) };
         cutoff = Some(tx.append_entry(task.conversation_id, entry).await?.id);
     }
     // A run begins with an entry, so there is one; a conversation without any has nothing to ask. A plan without a model is none.

@@ -67,7 +67,7 @@ fn has_calls(message: &AssistantMessage) -> bool {
 
 async fn append(tx: &Tx, task: &TaskRecord, message: AssistantMessage) -> Result<EntryId, TxError> {
     count_message(tx, task.conversation_id, &message).await?;
-    let entry = EntryDraft::new(ASSISTANT.kind).model(vec![Message::Assistant(message)]);
+    let entry = EntryDraft::new(ASSISTANT.kind).model(vec![Message::from(message)]);
     Ok(tx.append_entry(task.conversation_id, entry).await?.id)
 }
 

@@ -175,7 +175,7 @@ async fn add_tools(tx: &Tx, task: &TaskRecord, controls: &[Option<Control>]) -> 
 
 /// A reset with a handoff text, exactly what `reset(handoff)` writes (section 8.1).
 async fn append_reset(tx: &Tx, task: &TaskRecord, text: String) -> Result<EntryId, TxError> {
-    let message = Message::User(UserMessage { content: text.into(), timestamp: tx.now() });
+    let message = Message::from(UserMessage { content: text.into(), timestamp: tx.now() });
     let entry = EntryDraft::new(RESET.kind).model(vec![message]).head(DraftHead::Itself);
     Ok(tx.append_entry(task.conversation_id, entry).await?.id)
 }

@@ -87,7 +87,11 @@ impl SessionLine {
             _ => None,
         };
         let Some(id) = id else { return Ok(answer) };
-        Ok(Answer::Value(json(self.session().store().submission(id).await?.as_ref())))
+        let kept = self.state().submission(id);
+        match kept {
+            Some(kept) => Ok(Answer::Value(json(Some(&*kept)))),
+            None => Ok(Answer::Value(json(self.session().store().submission(id).await?.as_ref()))),
+        }
     }
 
     async fn root(&self) -> Result<Answer, LineError> {

@@ -16,6 +16,8 @@ struct Ready {
     record: TaskRecord,
     mode: Mode,
     definition: Arc<dyn LineTask>,
+    /// An invocation of it has been stored.
+    ran: bool,
     /// It never ran, and its phase begins without an effect: nothing is stored before its first decision.
     plans_first: bool,
 }
@@ -47,10 +49,10 @@ impl SessionLine {
                 if let Some(reservation) = self.reserved(task, invocation) {
                     return Ok(Some(Made { reservation, stored: self.unstored(task).is_none() }));
                 }
-                let Some(Ready { record, mode, definition, plans_first }) = self.ready(tx, task, named.as_ref()).await? else {
+                let Some(Ready { record, mode, definition, ran, plans_first }) = self.ready(tx, task, named.as_ref()).await? else {
                     return Ok::<_, CommitError>(None);
                 };
-                let over = self.last_invocation(&record).await? == Some(invocation);
+                let over = self.last_invocation(task, ran).await? == Some(invocation);
                 if self.inner.options.guards.stops(Guard::Over, over) {
                     return Ok(None);
                 }
@@ -199,14 +201,14 @@ impl SessionLine {
     }
 
     /// The invocation that a task had before. One that holds nothing any more is over: its request was under way for longer than it lived.
-    async fn last_invocation(&self, record: &TaskRecord) -> Result<Option<InvocationId>, CommitError> {
-        if let Some(invocation) = self.state().named.get(&record.id) {
+    async fn last_invocation(&self, task: TaskId, ran: bool) -> Result<Option<InvocationId>, CommitError> {
+        if let Some(invocation) = self.state().named.get(&task) {
             return Ok(Some(*invocation));
         }
-        if record.started_at.is_none() {
+        if !ran {
             return Ok(None);
         }
-        let row = self.session().store().invocation(record.id).await.map_err(|error| CommitError::Tx(TxError::Read(error)))?;
+        let row = self.session().store().invocation(task).await.map_err(|error| CommitError::Tx(TxError::Read(error)))?;
         Ok(row.map(|row| row.invocation))
     }
 
@@ -253,8 +255,9 @@ impl SessionLine {
             let fresh = mode == Mode::Run && record.started_at.is_none() && restarts == 0 && !migrated;
             fresh && definition.plans_first(&at)
         };
+        let ran = record.started_at.is_some();
         let started_at = record.started_at.or_else(|| Some(tx.now()));
         let record = TaskRecord { state: TaskState::Running { checkpoint: at }, started_at, restarts, ..record };
-        Ok(Some(Ready { record, mode, definition, plans_first }))
+        Ok(Some(Ready { record, mode, definition, ran, plans_first }))
     }
 }

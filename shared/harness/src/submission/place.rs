@@ -38,7 +38,7 @@ impl Facts {
 
 /// The entry of a user's message; its time is the one of its placement (section 6).
 pub(super) fn user_entry(tx: &Tx, content: UserInput) -> EntryDraft {
-    EntryDraft::new(USER.kind).model(vec![Message::User(UserMessage { content, timestamp: tx.now() })])
+    EntryDraft::new(USER.kind).model(vec![Message::from(UserMessage { content, timestamp: tx.now() })])
 }
 
 /// Ends a submission without an answer.

@@ -86,8 +86,7 @@ pub(crate) async fn append_result(tx: &Tx, conversation: ConversationId, call: &
         timestamp: tx.now(),
         duration_ms,
     };
-    let entry =
-        EntryDraft::new(TOOL_RESULT.kind).model(vec![Message::ToolResult(message)]).data(Json::object([("diagnostics", diagnostics)]));
+    let entry = EntryDraft::new(TOOL_RESULT.kind).model(vec![Message::from(message)]).data(Json::object([("diagnostics", diagnostics)]));
     Ok(tx.append_entry(conversation, entry).await?.id)
 }
 

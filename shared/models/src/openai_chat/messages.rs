@@ -57,10 +57,10 @@ pub(super) fn messages(model: &Model, transcript: &[Message], compat: &Compat, n
             Message::Assistant(answer) => out.assistant(answer),
             Message::ToolResult(first) => {
                 let more = after.iter().map_while(|message| match message {
-                    Message::ToolResult(result) => Some(result),
+                    Message::ToolResult(result) => Some(&**result),
                     _ => None,
                 });
-                let results: Vec<&ToolResultMessage> = std::iter::once(first).chain(more).collect();
+                let results: Vec<&ToolResultMessage> = std::iter::once(&**first).chain(more).collect();
                 rest = &after[results.len() - 1..];
                 out.results(&results);
             }

@@ -23,7 +23,7 @@ fn models(text: &str) -> Models {
 }
 
 fn says(text: &str) -> Message {
-    Message::User(UserMessage { content: TextOrBlocks::Text(text.to_owned()), timestamp: Millis(1) })
+    Message::from(UserMessage { content: TextOrBlocks::Text(text.to_owned()), timestamp: Millis(1) })
 }
 
 async fn answer(provider: &dyn Provider, model: &Model, messages: Vec<Message>) -> AssistantMessage {
@@ -44,7 +44,7 @@ async fn without_configuration_a_script_calls_a_tool_and_ends() {
     for _ in 0..5 {
         let message = answer(&models, &model, messages.clone()).await;
         calls.push(message.stop_reason);
-        messages.extend([Message::Assistant(message), says("go on")]);
+        messages.extend([Message::from(message), says("go on")]);
     }
     assert_eq!(calls, [StopReason::ToolUse, StopReason::Stop, StopReason::Stop, StopReason::Stop, StopReason::Stop]);
 }

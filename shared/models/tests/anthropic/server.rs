@@ -177,7 +177,7 @@ pub(crate) fn provider(clock: &Clock) -> Anthropic {
 }
 
 pub(crate) fn context() -> Context {
-    let user = Message::User(UserMessage { content: "hi".into(), timestamp: Millis(1) });
+    let user = Message::from(UserMessage { content: "hi".into(), timestamp: Millis(1) });
     transcript::Context { system_prompt: None, messages: vec![user], tools: None }
 }
 

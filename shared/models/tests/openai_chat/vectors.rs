@@ -138,7 +138,7 @@ fn compare(record: &Json, events: &[StreamEvent], how: &str, differences: &mut D
     let summaries: Vec<Json> = events.iter().map(summary).collect();
     differences.same(record, how, raw(record, "events"), &Json::array(summaries));
     let message = events.last().unwrap().final_message().unwrap();
-    let message = Json::from_serde(&picofleet_session::message::Message::Assistant(message.clone())).unwrap();
+    let message = Json::from_serde(&picofleet_session::message::Message::from(message.clone())).unwrap();
     differences.same(record, how, &comparable(raw(record, "message")), &comparable(&message));
 }
 

@@ -74,7 +74,7 @@ fn model(base_url: &str) -> Model {
 
 fn context() -> Context {
     let message = UserMessage { content: TextOrBlocks::Text("hello".to_owned()), timestamp: Millis(1) };
-    Context { messages: vec![Message::User(message)], ..Context::default() }
+    Context { messages: vec![Message::from(message)], ..Context::default() }
 }
 
 async fn events(provider: &OpenAiResponses, model: &Model, options: &StreamOptions) -> Vec<StreamEvent> {

@@ -33,11 +33,11 @@ fn replace(messages: Vec<Message>) -> EditAction {
 }
 
 fn user(text: &str) -> Message {
-    Message::User(UserMessage { content: text.into(), timestamp: Millis(1) })
+    Message::from(UserMessage { content: text.into(), timestamp: Millis(1) })
 }
 
 fn system(text: &str) -> Message {
-    Message::System(SystemMessage { content: text.into(), sections: None, tools_added: None, tools_removed: None, timestamp: Millis(1) })
+    Message::from(SystemMessage { content: text.into(), sections: None, tools_added: None, tools_removed: None, timestamp: Millis(1) })
 }
 
 fn stopped(text: &str, calls: &[&str], stop_reason: StopReason) -> Message {
@@ -51,7 +51,7 @@ fn stopped(text: &str, calls: &[&str], stop_reason: StopReason) -> Message {
             arguments_error: None,
         })
     });
-    Message::Assistant(AssistantMessage {
+    Message::from(AssistantMessage {
         content: std::iter::once(AssistantBlock::Text(TextContent::new(text))).chain(calls).collect(),
         api: String::new(),
         provider: String::new(),
@@ -78,7 +78,7 @@ fn assistant(text: &str, calls: &[&str]) -> Message {
 
 fn result(call: &str, text: &str) -> Message {
     let content = vec![UserBlock::Text(TextContent::new(text))];
-    Message::ToolResult(ToolResultMessage { content, is_error: false, details: None, ..missing_result(call, "tool", Millis(3)) })
+    Message::from(ToolResultMessage { content, is_error: false, details: None, ..missing_result(call, "tool", Millis(3)) })
 }
 
 /// Messages in short: `u:` user, `s:` system, `a:` assistant, `r:` a result, `missing:` a synthesized one.

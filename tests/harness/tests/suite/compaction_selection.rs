@@ -14,7 +14,7 @@ use super::compaction_kit::{context, keep, newest_summary, result, words};
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 fn user(name: &str) -> EntryDraft {
-    EntryDraft::new("pi.user").model(vec![Message::User(UserMessage { content: words(name).into(), timestamp: Millis(1) })])
+    EntryDraft::new("pi.user").model(vec![Message::from(UserMessage { content: words(name).into(), timestamp: Millis(1) })])
 }
 
 fn assistant(name: &str, calls: &[&str]) -> EntryDraft {
@@ -34,12 +34,12 @@ fn stopped(name: &str, calls: &[&str], stop_reason: StopReason) -> EntryDraft {
     };
     let content = std::iter::once(AssistantBlock::Text(TextContent::new(words(name)))).chain(calls.iter().map(call)).collect();
     let empty = empty_answer(&picofleet_harness_tests::Stage::model(), Millis(1));
-    EntryDraft::new("pi.assistant").model(vec![Message::Assistant(AssistantMessage { content, stop_reason, ..empty })])
+    EntryDraft::new("pi.assistant").model(vec![Message::from(AssistantMessage { content, stop_reason, ..empty })])
 }
 
 /// A result of so many tokens.
 fn tool_result(call: &str, tokens: usize) -> EntryDraft {
-    EntryDraft::new("pi.tool-result").model(vec![Message::ToolResult(ToolResultMessage {
+    EntryDraft::new("pi.tool-result").model(vec![Message::from(ToolResultMessage {
         tool_call_id: call.to_owned(),
         tool_name: "t".to_owned(),
         content: vec![UserBlock::Text(TextContent::new("r".repeat(tokens * 7 / 2)))],
@@ -55,7 +55,7 @@ fn tool_result(call: &str, tokens: usize) -> EntryDraft {
 fn system() -> EntryDraft {
     let (sections, timestamp) = (Some(Json::object([("s", words("section"))])), Millis(1));
     let message = SystemMessage { content: "".into(), sections, tools_added: None, tools_removed: None, timestamp };
-    EntryDraft::new("pi.system").model(vec![Message::System(message)])
+    EntryDraft::new("pi.system").model(vec![Message::from(message)])
 }
 
 async fn write(root: &Conversation, drafts: Vec<EntryDraft>) -> Vec<EntryId> {

@@ -17,7 +17,7 @@ fn note(text: &str) -> SubmissionDraft {
 }
 
 fn user(text: &str) -> Message {
-    Message::User(picofleet_session::message::UserMessage { content: text.into(), timestamp: picofleet_session::Millis(0) })
+    Message::from(picofleet_session::message::UserMessage { content: text.into(), timestamp: picofleet_session::Millis(0) })
 }
 
 scenario!(s105_idle_input_is_placed, async |kit| {

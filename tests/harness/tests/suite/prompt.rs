@@ -91,7 +91,7 @@ scenario!(s177_another_order_is_written_in_two_steps, async |kit| {
 
 /// A summary of what is behind its head, as an application writes one.
 async fn summarize(kit: &Kit, head: EntryId) {
-    let message = Message::User(UserMessage { content: "summary".to_owned().into(), timestamp: Millis(0) });
+    let message = Message::from(UserMessage { content: "summary".to_owned().into(), timestamp: Millis(0) });
     let entry = EntryDraft::new("summary").model(vec![message]).head(DraftHead::Entry(head));
     let written = kit.root().await.submit(SubmissionDraft::write(entry)).await.unwrap();
     assert_eq!(written.status().await.unwrap().status(), SubmissionStatus::Done);

@@ -16,7 +16,7 @@ fn words(tokens: usize) -> String {
 }
 
 fn user(tokens: usize) -> Message {
-    Message::User(UserMessage { content: words(tokens).into(), timestamp: Millis(1) })
+    Message::from(UserMessage { content: words(tokens).into(), timestamp: Millis(1) })
 }
 
 fn system(tokens: usize) -> SystemMessage {
@@ -34,7 +34,7 @@ fn answer(tokens: usize, calls: &[u8], usage: u64) -> Message {
             arguments_error: None,
         })
     };
-    Message::Assistant(AssistantMessage {
+    Message::from(AssistantMessage {
         content: std::iter::once(AssistantBlock::Text(TextContent::new(words(tokens)))).chain(calls.iter().map(call)).collect(),
         api: String::new(),
         provider: String::new(),
@@ -56,7 +56,7 @@ fn answer(tokens: usize, calls: &[u8], usage: u64) -> Message {
 }
 
 fn result(call: u8, tokens: usize) -> Message {
-    Message::ToolResult(ToolResultMessage {
+    Message::from(ToolResultMessage {
         tool_call_id: call.to_string(),
         tool_name: "t".to_owned(),
         content: vec![UserBlock::Text(TextContent::new(words(tokens)))],
@@ -176,7 +176,7 @@ fn message() -> impl Strategy<Value = Message> {
     let tokens = 0..40_usize;
     prop_oneof![
         tokens.clone().prop_map(user),
-        tokens.clone().prop_map(|tokens| Message::System(system(tokens))),
+        tokens.clone().prop_map(|tokens| Message::from(system(tokens))),
         (tokens.clone(), prop::collection::vec(0..4_u8, 0..3)).prop_map(|(tokens, calls)| answer(tokens, &calls, 0)),
         (0..4_u8, tokens).prop_map(|(call, tokens)| result(call, tokens)),
     ]

@@ -4,7 +4,7 @@ use picofleet_session::message::{ImageContent, StopReason, TextContent, Thinking
 use super::*;
 
 fn user(text: &str) -> Message {
-    Message::User(UserMessage { content: text.into(), timestamp: Millis(1) })
+    Message::from(UserMessage { content: text.into(), timestamp: Millis(1) })
 }
 
 fn assistant(content: Vec<AssistantBlock>) -> AssistantMessage {
@@ -49,7 +49,7 @@ fn call(name: &str, arguments: &str) -> AssistantBlock {
 }
 
 fn result(content: Vec<UserBlock>) -> Message {
-    Message::ToolResult(ToolResultMessage {
+    Message::from(ToolResultMessage {
         tool_call_id: "c".to_owned(),
         tool_name: "t".to_owned(),
         content,
@@ -66,7 +66,7 @@ fn result(content: Vec<UserBlock>) -> Message {
 fn each_kind_of_message_has_its_label() {
     let blocks =
         vec![thinking("hm"), text("I look."), call("read", r#"{"path":"a b","lines":[1,2]}"#), text("And I list."), call("list", "{}")];
-    let messages = [user("hi"), Message::Assistant(assistant(blocks)), result(vec![UserBlock::Text(TextContent::new("found"))])];
+    let messages = [user("hi"), Message::from(assistant(blocks)), result(vec![UserBlock::Text(TextContent::new("found"))])];
     let expected = "[User]: hi\n\n[Assistant thinking]: hm\n\n[Assistant]: I look.\nAnd I list.\n\n\
         [Assistant tool calls]: read(path=\"a b\", lines=[1,2]); list()\n\n[Tool result]: found";
     assert_eq!(transcript(&messages), expected);
@@ -74,7 +74,7 @@ fn each_kind_of_message_has_its_label() {
 
 #[test]
 fn what_has_no_text_is_left_out_and_an_image_is_named() {
-    let system = Message::System(SystemMessage {
+    let system = Message::from(SystemMessage {
         content: "secret".into(),
         sections: None,
         tools_added: None,
@@ -82,7 +82,7 @@ fn what_has_no_text_is_left_out_and_an_image_is_named() {
         timestamp: Millis(1),
     });
     let image = UserBlock::Image(ImageContent { data: "AAAA".to_owned(), mime_type: "image/png".to_owned() });
-    let messages = [system, user(""), Message::Assistant(assistant(Vec::new())), result(vec![image])];
+    let messages = [system, user(""), Message::from(assistant(Vec::new())), result(vec![image])];
     assert_eq!(transcript(&messages), "[Tool result]: [image]");
 }
 

@@ -74,7 +74,7 @@ impl SessionLine {
         let answer = self
             .keyed(key, async |tx| {
                 let entry = EntryDraft::new(RESET.kind).head(DraftHead::Itself);
-                let message = |text: String| Message::User(UserMessage { content: text.into(), timestamp: tx.now() });
+                let message = |text: String| Message::from(UserMessage { content: text.into(), timestamp: tx.now() });
                 let entry = match handoff {
                     Some(text) => entry.model(vec![message(text)]),
                     None => entry,
