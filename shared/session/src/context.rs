@@ -1,6 +1,7 @@
 //! The model's view of a transcript (section 2.1): pure functions of its entries.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use picofleet_delta::Json;
@@ -16,9 +17,54 @@ pub struct ContextView {
     /// The head, then the other entries of the active range, oldest first.
     pub entries: Vec<Arc<EntryRecord>>,
     /// For each entry its messages after edits and rule 9, before rules 7 and 8.
-    pub contributions: Vec<Vec<Message>>,
+    pub contributions: Contributions,
     /// What a model sees.
     pub messages: Vec<Message>,
+}
+
+/// What each of some entries contributes, in their order.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Contributions {
+    messages: Vec<Message>,
+    /// For each entry where its messages end.
+    ends: Vec<usize>,
+}
+
+impl Contributions {
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// What the entries of a range contribute together. Nothing where there are no such entries.
+    #[must_use]
+    pub fn of(&self, entries: Range<usize>) -> &[Message] {
+        let before = |entry: usize| entry.checked_sub(1).map_or(0, |last| self.ends.get(last).copied().unwrap_or(self.messages.len()));
+        self.messages.get(before(entries.start)..before(entries.end)).unwrap_or_default()
+    }
+
+    /// What each entry contributes.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[Message]> {
+        (0..self.len()).map(|entry| self.of(entry..entry + 1))
+    }
+}
+
+impl<M: IntoIterator<Item = Message>> FromIterator<M> for Contributions {
+    fn from_iter<I: IntoIterator<Item = M>>(entries: I) -> Self {
+        let mut all = Self::default();
+        for messages in entries {
+            all.messages.extend(messages);
+            all.ends.push(all.messages.len());
+        }
+        all
+    }
 }
 
 /// What a synthesized tool result says to the model.
@@ -36,8 +82,8 @@ pub fn derive_context<E: Into<Arc<EntryRecord>>>(head: Option<E>, range: impl In
         Some(marker) => std::iter::once(Arc::clone(marker)).chain(range.iter().filter(|entry| entry.head.is_none()).cloned()).collect(),
         None => range,
     };
-    let contributions: Vec<Vec<Message>> = entries.iter().map(|entry| contribution(entry, &edits)).collect();
-    let messages = order_messages(contributions.iter().flatten());
+    let contributions: Contributions = entries.iter().map(|entry| contribution(entry, &edits)).collect();
+    let messages = order_messages(&contributions.messages);
     ContextView { head, entries, contributions, messages }
 }
 
@@ -48,13 +94,13 @@ fn newest_edits(range: &[Arc<EntryRecord>]) -> HashMap<EntryId, EditAction> {
 }
 
 /// What an entry contributes (rules 4 and 9).
-fn contribution(entry: &EntryRecord, edits: &HashMap<EntryId, EditAction>) -> Vec<Message> {
+fn contribution<'a>(entry: &'a EntryRecord, edits: &'a HashMap<EntryId, EditAction>) -> impl Iterator<Item = Message> + 'a {
     let messages = match edits.get(&entry.id) {
-        Some(EditAction::Omit) => return Vec::new(),
+        Some(EditAction::Omit) => &[],
         Some(EditAction::Replace { messages }) => messages.as_slice(),
         None => entry.model.as_deref().unwrap_or_default(),
     };
-    messages.iter().filter(|message| sendable(message)).cloned().collect()
+    messages.iter().filter(|message| sendable(message)).cloned()
 }
 
 /// Whether a message may be part of a request (rule 9).

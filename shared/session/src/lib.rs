@@ -26,7 +26,7 @@ mod wire;
 
 pub use clock::Clock;
 // Values and operations are part of this crate's interface.
-pub use context::{ContextView, derive_context, order_messages};
+pub use context::{ContextView, Contributions, derive_context, order_messages};
 pub use definition::{
     AsOf, CheckpointInfo, CheckpointWhen, Current, DefinitionError, DocDefinition, DocToken, DocValue, FamilyDefinition, FamilyToken,
     InSession, InTask, Initial, Latest, LatestPolicy, Migrate, MigrateError, Rewindable, RewindablePolicy, Scope, every,

@@ -28,12 +28,12 @@ impl Cut {
         let keep = u64::try_from(keep_recent_tokens).unwrap_or(0);
         let mut sum = 0_u64;
         let reached = (begin..view.contributions.len()).rev().find(|index| {
-            sum = sum.saturating_add(tokens(&view.contributions[*index]));
+            sum = sum.saturating_add(tokens(view.contributions.of(*index..*index + 1)));
             sum >= keep
         })?;
         let candidate = |index: &usize| is_candidate(view, *index);
         let index = (reached..view.contributions.len()).find(candidate).or_else(|| (begin..reached).rev().find(candidate))?;
-        let contributes = view.contributions[begin..index].iter().any(|messages| !messages.is_empty());
+        let contributes = !view.contributions.of(begin..index).is_empty();
         contributes.then_some(Self { index })
     }
 
@@ -42,8 +42,8 @@ impl Cut {
     #[must_use]
     pub fn gains(self, view: &ContextView) -> bool {
         let summary = view.head.as_ref().filter(|head| head.kind == COMPACTED.kind);
-        let since = view.contributions[begin(view)..self.index].iter().map(|messages| tokens(messages)).fold(0, u64::saturating_add);
-        summary.is_none() || since > view.contributions.first().map_or(0, |messages| tokens(messages))
+        let since = tokens(view.contributions.of(begin(view)..self.index));
+        summary.is_none() || since > tokens(view.contributions.of(0..1))
     }
 
     /// The cut in front of an entry; `None` where the view does not have it.
@@ -68,7 +68,7 @@ impl Cut {
     /// What a model sees of them, results behind their calls.
     #[must_use]
     pub fn messages(self, view: &ContextView) -> Vec<Message> {
-        order_messages(view.contributions[..self.index].iter().flatten())
+        order_messages(view.contributions.of(0..self.index))
     }
 }
 
@@ -83,7 +83,7 @@ fn tokens(messages: &[Message]) -> u64 {
 
 /// Whether a cut in front of this entry leaves every result with its call.
 fn is_candidate(view: &ContextView, index: usize) -> bool {
-    match view.contributions[index].first() {
+    match view.contributions.of(index..index + 1).first() {
         Some(Message::Assistant(_)) => true,
         Some(Message::User(_)) => !parts_results(view, index),
         _ => false,
@@ -92,10 +92,10 @@ fn is_candidate(view: &ContextView, index: usize) -> bool {
 
 /// Whether results for calls of the assistant before an entry follow it, before the next assistant.
 fn parts_results(view: &ContextView, index: usize) -> bool {
-    let (before, behind) = view.contributions.split_at(index);
-    let assistant = before.iter().flatten().rev().find_map(as_assistant);
+    let (before, behind) = (view.contributions.of(0..index), view.contributions.of(index..view.contributions.len()));
+    let assistant = before.iter().rev().find_map(as_assistant);
     let Some(assistant) = assistant else { return false };
-    let turn = behind.iter().flatten().take_while(|message| as_assistant(message).is_none());
+    let turn = behind.iter().take_while(|message| as_assistant(message).is_none());
     let mut results = turn.filter_map(|message| if let Message::ToolResult(result) = message { Some(&result.tool_call_id) } else { None });
     results.any(|id| assistant.content.iter().any(|block| matches!(block, AssistantBlock::ToolCall(call) if call.id == *id)))
 }
@@ -116,7 +116,7 @@ pub fn context_tokens<'a>(view: &ContextView, planned: impl IntoIterator<Item = 
 /// What the newest answer behind the head marker reports, and its place among the messages of the context.
 fn reported(view: &ContextView) -> Option<(u64, usize)> {
     let marker = view.head.as_ref().map(|head| head.id);
-    let by_entry = view.entries.iter().zip(&view.contributions);
+    let by_entry = view.entries.iter().zip(view.contributions.iter());
     let answers = by_entry.flat_map(|(entry, messages)| messages.iter().filter_map(as_assistant).map(move |answer| (entry.id, answer)));
     // Ordering results moves no answer past another, so that the n-th contributed one is the n-th of the context.
     let counted = answers.enumerate().filter_map(|(number, (entry, answer))| {

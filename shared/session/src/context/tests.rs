@@ -127,7 +127,7 @@ fn without_a_head_the_context_is_the_range() {
     let view = derive_context(None, vec![entry(2, vec![user("a")]), entry(3, vec![]), entry(4, vec![assistant("b", &[])])]);
     assert_eq!((numbers(&view), &view.head), (vec![2, 3, 4], &None));
     assert_eq!(short(&view.messages), ["u:a", "a:b"]);
-    assert_eq!(view.contributions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1]);
+    assert_eq!(view.contributions.iter().map(<[Message]>::len).collect::<Vec<_>>(), [1, 0, 1]);
     assert_eq!(derive_context::<EntryRecord>(None, []), ContextView::default());
 }
 
@@ -187,7 +187,7 @@ fn edits_change_contributions_and_not_entries() {
     let view = derive_context(None, vec![entry(2, vec![user("a")]), edited]);
     assert_eq!(numbers(&view), [2, 3]);
     assert_eq!(view.entries[0].model, Some(vec![user("a")]));
-    assert_eq!(view.contributions, [vec![], vec![user("own")]]);
+    assert_eq!(view.contributions, [vec![], vec![user("own")]].into_iter().collect());
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_missing_result_is_made() {
     assert_eq!((&*made.tool_call_id, &*made.tool_name, made.is_error, made.timestamp), ("1", "tool-1", true, Millis(7)));
     assert_eq!(made.details, Some(Json::object([("reason", Json::from("missing_result"))])));
     assert_eq!(made.content.len(), 1);
-    assert_eq!(view.contributions.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1], "contributions are before rule 8");
+    assert_eq!(view.contributions.iter().map(<[Message]>::len).collect::<Vec<_>>(), [1, 1, 1], "contributions are before rule 8");
     // At an interrupted tail.
     assert_eq!(messages(vec![entry(2, vec![assistant("a", &["1"])])]), ["a:a", "missing:1"]);
 }
@@ -285,7 +285,7 @@ fn messages_that_did_not_end_well_are_left_out_with_their_results() {
         ];
         let view = derive_context(None, range);
         assert_eq!(short(&view.messages), ["a:a", "r:1:y", "u:u"], "{reason:?}");
-        assert_eq!(view.contributions[1], [], "{reason:?}");
+        assert_eq!(view.contributions.of(1..2), [], "{reason:?}");
         assert_eq!(numbers(&view), [2, 3, 4]);
     }
     for reason in [StopReason::Stop, StopReason::Length, StopReason::ToolUse] {

@@ -137,7 +137,8 @@ fn the_head_marker_is_summarized_and_is_no_candidate() {
 fn a_summary_again_gains_only_what_came_since_the_last_one() {
     let behind = |summary: usize, since: usize| {
         let mut of = view(vec![vec![user(since)], vec![user(100)], vec![answer(100, &[], 0)]], Some(0));
-        of.contributions[0] = vec![user(summary)];
+        let others = of.contributions.iter().skip(1).map(<[Message]>::to_vec).collect::<Vec<_>>();
+        of.contributions = std::iter::once(vec![user(summary)]).chain(others).collect();
         let kind = COMPACTED.kind;
         Arc::make_mut(of.head.as_mut().unwrap()).kind = kind.to_owned();
         Cut::select(&of, 150).unwrap().gains(&of)
@@ -195,7 +196,7 @@ proptest! {
     #[test]
     fn both_parts_are_what_they_were(view in contexts(), keep in 0..200_i64) {
         let Some(cut) = Cut::select(&view, keep) else { return Ok(()) };
-        let kept = order_messages(view.contributions[cut.index..].iter().flatten());
+        let kept = order_messages(view.contributions.of(cut.index..view.contributions.len()));
         let together: Vec<Message> = cut.messages(&view).into_iter().chain(kept).collect();
         prop_assert_eq!(together, view.messages);
     }
@@ -206,14 +207,14 @@ proptest! {
         let begin = usize::from(view.head.is_some());
         let count = view.contributions.len();
         let candidates: Vec<usize> = (begin..count)
-            .filter(|index| matches!(view.contributions[*index].first(), Some(Message::User(_) | Message::Assistant(_))))
+            .filter(|index| matches!(view.contributions.of(*index..*index + 1).first(), Some(Message::User(_) | Message::Assistant(_))))
             .filter(|index| is_candidate(&view, *index))
             .collect();
-        let sums = |from: usize| view.contributions[from..].iter().flatten().map(estimate_message_tokens).sum::<u64>();
+        let sums = |from: usize| view.contributions.iter().skip(from).flatten().map(estimate_message_tokens).sum::<u64>();
         let reached = (begin..count).rev().find(|from| sums(*from) >= keep.unsigned_abs());
         let expected = reached.and_then(|reached| {
             let cut = candidates.iter().find(|index| **index >= reached).or_else(|| candidates.last())?;
-            view.contributions[begin..*cut].iter().any(|messages| !messages.is_empty()).then_some(*cut)
+            (!view.contributions.of(begin..*cut).is_empty()).then_some(*cut)
         });
         prop_assert_eq!(Cut::select(&view, keep).map(|cut| cut.index), expected);
         if let Some(cut) = Cut::select(&view, keep) {
