@@ -21,12 +21,15 @@ use picofleet_session::{
     Clock, ConversationId, EntryDraft, Millis, ROOT_CONVERSATION_ID, Session, SessionId, SessionOptions, SubmissionId, SubmissionRecord,
     TaskId, TaskRecord,
 };
+use picofleet_storage::conformance::Database;
 use picofleet_storage::jsonl::{JsonlOptions, JsonlStore};
 use picofleet_storage::memory::MemoryStore;
+use picofleet_storage::postgres::{PostgresOptions, PostgresStore};
 use picofleet_storage::sqlite::{SqliteOptions, SqliteStore};
 use picofleet_worker::Worker;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
+use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +50,8 @@ pub enum Backing {
     Sqlite,
     /// In the files of a temporary directory, in the same way.
     Jsonl,
+    /// In a database that all kits of the process share; a reopen connects again.
+    Postgres,
 }
 
 /// How messages travel.
@@ -124,8 +129,9 @@ impl Kit {
 
     /// A session and nothing that runs yet: [`Kit::start`].
     pub async fn bare(backing: Backing, wire: Wire) -> Self {
-        let directory = (backing != Backing::Memory).then(|| tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap());
-        let store = store(backing, directory.as_ref());
+        let files = matches!(backing, Backing::Sqlite | Backing::Jsonl);
+        let directory = files.then(|| tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap());
+        let store = store(backing, directory.as_ref()).await;
         let session = store.create(SessionCreate::new(START)).await.unwrap().session.id;
         Self::over((backing, store, directory), session, wire)
     }
@@ -282,9 +288,9 @@ impl Kit {
     /// Stops, opens the store again and starts; the session opens as [`Kit::resume`] says.
     pub async fn restart(&mut self) {
         self.stop().await;
-        if self.directory.is_some() {
+        if self.backing != Backing::Memory {
             self.store.close().await.unwrap();
-            self.store = store(self.backing, self.directory.as_ref());
+            self.store = store(self.backing, self.directory.as_ref()).await;
         }
         self.start();
     }
@@ -489,11 +495,18 @@ impl Kit {
     }
 }
 
-fn store(backing: Backing, directory: Option<&TempDir>) -> Arc<dyn Store> {
+/// Where all kits on PostgreSQL keep their sessions.
+static DATABASE: OnceCell<Database> = OnceCell::const_new();
+
+async fn store(backing: Backing, directory: Option<&TempDir>) -> Arc<dyn Store> {
     let path = |name: &str| directory.expect("what is kept has a place").path().join(name);
     match backing {
         Backing::Memory => Arc::new(MemoryStore::new()),
         Backing::Sqlite => Arc::new(SqliteStore::open(path("store.db"), SqliteOptions::default()).unwrap()),
         Backing::Jsonl => Arc::new(JsonlStore::open(path("store"), JsonlOptions::default()).unwrap()),
+        Backing::Postgres => {
+            let options = PostgresOptions { readers: 2, committers: 1, ..PostgresOptions::default() };
+            Arc::new(PostgresStore::open(DATABASE.get_or_init(Database::new).await.url(), options).await.unwrap())
+        }
     }
 }

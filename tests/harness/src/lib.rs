@@ -35,7 +35,7 @@ pub use stage::{Asked, Reply, Stage};
 pub use tap::{InFlight, Tap, tasks};
 pub use tools::{Closure, Gate};
 
-/// One scenario as six tests: on memory, SQLite and JSONL, over the plain and the encoded transport.
+/// One scenario as seven tests: on memory, SQLite and JSONL over the plain and the encoded transport, on PostgreSQL over the encoded one.
 ///
 /// ```text
 /// scenario!(s105_idle_input_is_placed, async |kit| { kit.say("hi").await; });
@@ -68,6 +68,7 @@ macro_rules! scenario {
             $crate::scenario! { @test $runtime sqlite_encoded Sqlite Encoded }
             $crate::scenario! { @test $runtime jsonl_plain Jsonl Plain }
             $crate::scenario! { @test $runtime jsonl_encoded Jsonl Encoded }
+            $crate::scenario! { @test $runtime postgres_encoded Postgres Encoded }
         }
     };
     (@test ($($runtime:tt)*) $test:ident $backing:ident $wire:ident) => {

@@ -384,7 +384,7 @@ async fn root_once(backing: Backing, wire: Wire) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s194_init_of_the_root_runs_once() {
-    for backing in [Backing::Memory, Backing::Sqlite, Backing::Jsonl] {
+    for backing in [Backing::Memory, Backing::Sqlite, Backing::Jsonl, Backing::Postgres] {
         for wire in [Wire::Plain, Wire::Encoded] {
             Box::pin(root_once(backing, wire)).await;
         }

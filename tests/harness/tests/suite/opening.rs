@@ -39,7 +39,7 @@ async fn root_is_absent_until_it_is_asked_for(backing: Backing, wire: Wire) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s194_root_is_absent_until_it_is_asked_for() {
-    for backing in [Backing::Memory, Backing::Sqlite, Backing::Jsonl] {
+    for backing in [Backing::Memory, Backing::Sqlite, Backing::Jsonl, Backing::Postgres] {
         for wire in [Wire::Plain, Wire::Encoded] {
             root_is_absent_until_it_is_asked_for(backing, wire).await;
         }
