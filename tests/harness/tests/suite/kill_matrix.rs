@@ -3,7 +3,7 @@
 //! ends as the uninterrupted one allows. The library of `tests/faultfs` kills the child; its effects are written down before they happen.
 //!
 //! `PICOFLEET_KILL_RUNS` says how many of the writes are chosen, evenly; all of them with a number above their count. Another test kills
-//! with SIGKILL after times that have nothing to do with writes; `PICOFLEET_KILL_ROUNDS` says how often.
+//! with SIGKILL after times that have nothing to do with writes, on SQLite and PostgreSQL; `PICOFLEET_KILL_ROUNDS` says how often.
 
 mod compacting;
 mod kept;
@@ -19,6 +19,7 @@ use picofleet_session::storage::{ConversationQuery, EntryQuery, SessionQuery, Su
 use picofleet_session::{
     DocumentAddress, DocumentScope, EntryRecord, Point, ROOT_CONVERSATION_ID, SubmissionStatus, TaskOutcome, TaskRecord, TaskState,
 };
+use picofleet_storage::conformance::Database;
 use tempfile::TempDir;
 
 use kept::Kept;
@@ -29,6 +30,7 @@ const JSONL_RUNS: usize = 12;
 
 /// How many times are chosen where nothing else is asked for.
 const ROUNDS: u32 = 20;
+const POSTGRES_ROUNDS: u32 = 10;
 
 /// The child: the program, from wherever an earlier one left it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,15 +42,15 @@ async fn child_that_runs_the_program() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_survives_a_kill_at_its_writes() {
-    kill_at_writes(Kept::Sqlite, RUNS).await;
+    kill_at_writes(&Kept::Sqlite, RUNS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_survives_a_kill_at_its_writes_of_lines() {
-    kill_at_writes(Kept::Jsonl, JSONL_RUNS).await;
+    kill_at_writes(&Kept::Jsonl, JSONL_RUNS).await;
 }
 
-async fn kill_at_writes(kept: Kept, runs: usize) {
+async fn kill_at_writes(kept: &Kept, runs: usize) {
     let runs = std::env::var("PICOFLEET_KILL_RUNS").map_or(runs, |runs| runs.parse().expect("PICOFLEET_KILL_RUNS is a number"));
     let whole = folder();
     let count = whole.path().join("count");
@@ -73,24 +75,39 @@ async fn kill_at_writes(kept: Kept, runs: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_survives_a_kill_at_any_time() {
-    let kept = Kept::Sqlite;
-    let rounds = std::env::var("PICOFLEET_KILL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("PICOFLEET_KILL_ROUNDS is a number"));
-    let whole = folder();
+    kill_at_any_time(ROUNDS, async || (Kept::Sqlite, None)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_survives_a_kill_at_any_time_on_postgresql() {
+    kill_at_any_time(POSTGRES_ROUNDS, async || {
+        let database = Database::new().await;
+        (Kept::Postgres(database.url().to_owned()), Some(database))
+    })
+    .await;
+}
+
+/// `kept` makes a store for a run; what it answers beside goes with it.
+async fn kill_at_any_time(rounds: u32, kept: impl AsyncFn() -> (Kept, Option<Database>)) {
+    let rounds = std::env::var("PICOFLEET_KILL_ROUNDS").map_or(rounds, |rounds| rounds.parse().expect("PICOFLEET_KILL_ROUNDS is a number"));
+    let (whole, (first, database)) = (folder(), kept().await);
     let begun = tokio::time::Instant::now();
-    assert!(child(kept, whole.path(), |command| command), "the program does not end");
+    assert!(child(&first, whole.path(), |command| command), "the program does not end");
+    check(&first, whole.path(), "without a kill").await;
+    drop(database);
     let whole = begun.elapsed();
     let mut killed = 0;
     for round in 0..rounds {
-        let directory = folder();
+        let (directory, (kept, _database)) = (folder(), kept().await);
         // Fractions of the golden ratio are spread evenly and never meet a beat of the program.
         let after = whole.mul_f64((f64::from(round) * 0.618_033_988_75).fract());
-        let mut first = command(kept, directory.path()).spawn().unwrap();
+        let mut first = command(&kept, directory.path()).spawn().unwrap();
         tokio::time::sleep(after).await;
         first.kill().unwrap();
         killed += u32::from(first.wait().unwrap().code().is_none());
-        let name = format!("SIGKILL after {after:?}");
-        assert!(child(kept, directory.path(), |command| command), "{name}: the program does not end after reopening");
-        check(kept, directory.path(), &name).await;
+        let name = format!("SIGKILL after {after:?}, {kept:?}");
+        assert!(child(&kept, directory.path(), |command| command), "{name}: the program does not end after reopening");
+        check(&kept, directory.path(), &name).await;
     }
     assert!(killed > 0 || rounds == 0, "no round was killed before it ended: {whole:?} is no measure");
 }
@@ -100,12 +117,12 @@ fn folder() -> TempDir {
 }
 
 /// Runs the child; whether it ended by itself and in order.
-fn child(kept: Kept, directory: &Path, change: impl FnOnce(&mut Command) -> &mut Command) -> bool {
+fn child(kept: &Kept, directory: &Path, change: impl FnOnce(&mut Command) -> &mut Command) -> bool {
     change(&mut command(kept, directory)).status().unwrap().success()
 }
 
 /// The child on a store in a directory, with the library that counts writes.
-fn command(kept: Kept, directory: &Path) -> Command {
+fn command(kept: &Kept, directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "kill_matrix::child_that_runs_the_program", "--test-threads=1"]);
     command.env("PICOFLEET_TEST_DIRECTORY", directory).env("LD_PRELOAD", library());
@@ -121,12 +138,12 @@ fn library() -> PathBuf {
     places.into_iter().find(|path| path.exists()).expect("the library of tests/faultfs is built with this test")
 }
 
-async fn check(kept: Kept, directory: &Path, name: &str) {
+async fn check(kept: &Kept, directory: &Path, name: &str) {
     let log = std::fs::read_to_string(directory.join("log")).unwrap();
     let times = |word: &str| log.lines().filter(|line| *line == word).count();
     assert!(times("unsafe") <= 1, "{name}: the unsafe tool was executed {} times", times("unsafe"));
     assert!(!log.contains("BROKEN"), "{name}: {log}");
-    let store = kept.open(directory);
+    let store = kept.open(directory).await;
     let session = store.sessions(SessionQuery::default(), 1, None).await.unwrap().items.pop().unwrap().id;
     let reader = store.reader(session).await.unwrap();
     let submissions = reader.scan_submissions(SubmissionQuery::default(), 100, None).await.unwrap().items;
@@ -166,13 +183,13 @@ async fn check(kept: Kept, directory: &Path, name: &str) {
 }
 
 /// The run that nobody killed has had all that the matrix is about.
-async fn check_uninterrupted(kept: Kept, directory: &Path) {
+async fn check_uninterrupted(kept: &Kept, directory: &Path) {
     let log = std::fs::read_to_string(directory.join("log")).unwrap();
     let times = |word: &str| log.lines().filter(|line| *line == word).count();
     assert_eq!((times("safe"), times("unsafe")), (1, 1), "both tools, once each: {log}");
     assert_eq!(times("failed"), 1, "an error that is retried: {log}");
     assert!(times("deferred") >= 1 && times("fetched") >= 2, "an answer that is deferred, and again at its first poll: {log}");
-    let store = kept.open(directory);
+    let store = kept.open(directory).await;
     let session = store.sessions(SessionQuery::default(), 1, None).await.unwrap().items.pop().unwrap().id;
     let reader = store.reader(session).await.unwrap();
     let (mut root, mut subagents, mut compacting) = (Vec::new(), Vec::new(), Vec::new());

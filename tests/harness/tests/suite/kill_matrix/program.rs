@@ -35,7 +35,7 @@ use super::{compacting, telling};
 /// Runs it to its end.
 pub(super) async fn run(directory: &Path) {
     let log = Log(directory.join("log"));
-    let store = Kept::chosen().open(directory);
+    let store = Kept::chosen().open(directory).await;
     let found = store.sessions(SessionQuery::default(), 1, None).await.unwrap().items.pop();
     let session = match found {
         Some(found) => found.id,
