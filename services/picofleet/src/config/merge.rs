@@ -13,6 +13,7 @@ const PREFIX: &str = "PICOFLEET_";
 const SEPARATOR: &str = "__";
 
 /// A variable that overrides the file.
+#[derive(Clone, Debug)]
 pub(super) struct Override {
     /// Its name.
     pub(super) variable: String,
@@ -34,7 +35,11 @@ pub(super) fn merge(file: &str, text: &str, variables: impl Iterator<Item = (OsS
     // The whole file first, on its own: its errors then have their line.
     let in_file = |error: toml::de::Error| {
         let at = error.span().map_or_else(|| file.to_owned(), |span| place::line(file, text, span.start));
-        anyhow::anyhow!("{at}: {}", told(error.message())).context(format!("{file} is no configuration"))
+        // A key that is not known is in the message.
+        let about_value = REPEATING.iter().any(|(begin, _)| error.message().starts_with(begin));
+        let key = error.span().filter(|_| about_value).and_then(|span| place::key(text, span.start));
+        let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
+        anyhow::anyhow!("{at}: {key}{}", told(error.message())).context(format!("{file} is no configuration"))
     };
     let alone: Config = toml::from_str(text).map_err(in_file)?;
     let base = Value::Table(toml::from_str(text).map_err(in_file)?);

@@ -5,7 +5,7 @@ use super::*;
 const FILE: &str = "[providers.local]\napi = \"openai-completions\"\nbase_url = \"http://127.0.0.1:1\"\napi_key_env = \"KEY\"\n";
 
 fn parsed(text: &str, variables: &[(&str, &str)]) -> anyhow::Result<Config> {
-    parse("p.toml", text, variables.iter().map(|(k, v)| (k.into(), v.into())))
+    parse("p.toml", text, variables.iter().map(|(k, v)| (k.into(), v.into()))).map(|merged| merged.config)
 }
 
 fn error(text: &str, variables: &[(&str, &str)]) -> String {
@@ -77,7 +77,7 @@ fn only_overrides_must_be_utf_8() {
 
     let read = |name: &[u8], value: &[u8]| {
         let variable = (OsString::from_vec(name.to_vec()), OsString::from_vec(value.to_vec()));
-        parse("p.toml", "", std::iter::once(variable)).map_err(|error| format!("{error:#}"))
+        parse("p.toml", "", std::iter::once(variable)).map(|merged| merged.config).map_err(|error| format!("{error:#}"))
     };
     for (name, value) in [(&b"OTHER__X"[..], &b"\xff"[..]), (b"OTHER\xff__X", b"x"), (b"PICOFLEET_VECTORS", b"\xff")] {
         assert_eq!(read(name, value), Ok(Config::default()));

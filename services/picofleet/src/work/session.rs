@@ -1,12 +1,16 @@
 //! The session of a command line.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use anyhow::bail;
-use picofleet_session::storage::{PAGE_MAX, SessionCreate, SessionQuery, Store};
-use picofleet_session::{Clock, SessionId};
+use picofleet_session::storage::{SessionCreate, Store};
+use picofleet_session::{Clock, Millis, SessionId};
 
 use super::Target;
 use crate::config::StoreUrl;
 use crate::failure::Failure;
+use crate::output;
+use crate::stores::{self, Damaged};
 
 /// The session that the arguments name, or a new one.
 pub(super) async fn session(store: &dyn Store, target: &Target, url: &StoreUrl) -> anyhow::Result<SessionId> {
@@ -20,23 +24,34 @@ pub(super) async fn session(store: &dyn Store, target: &Target, url: &StoreUrl) 
         };
     }
     if target.latest {
-        return match newest(store).await? {
-            Some(id) => Ok(id),
-            None => bail!(Failure::Usage(format!("there is no session in {url} yet; leave out --continue or name another store"))),
-        };
+        return last_used(store, url).await;
     }
     Ok(store.create(SessionCreate::new(Clock::system().now())).await?.session.id)
 }
 
-async fn newest(store: &dyn Store) -> anyhow::Result<Option<SessionId>> {
-    let mut newest = None;
-    let mut cursor = None;
-    loop {
-        let page = store.sessions(SessionQuery::default(), PAGE_MAX, cursor).await?;
-        newest = page.items.into_iter().map(|session| (session.created_at, session.id)).chain(newest).max();
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(newest.map(|(_, id)| id));
-        }
+/// The session that was used last.
+async fn last_used(store: &dyn Store, url: &StoreUrl) -> anyhow::Result<SessionId> {
+    let stores::Sessions { whole, damaged } = stores::sessions(store, url).await?;
+    let last = whole.first();
+    // A damaged session does not say when it was used; its files do.
+    let newer = |damaged: &&Damaged| last.is_none_or(|last| changed(url, damaged.id).is_none_or(|at| at >= last.head.at));
+    if let Some(Damaged { why, .. }) = damaged.iter().find(newer) {
+        bail!(
+            "{why}\n  it may be the one that was used last; name the session to go on with, of those that `picofleet inspect` lists, with --session"
+        );
     }
+    for Damaged { why, .. } in &damaged {
+        output::remark(why)?;
+    }
+    match last {
+        Some(last) => Ok(last.record.id),
+        None => bail!(Failure::Usage(format!("there is no session in {url} yet; leave out --continue or name another store"))),
+    }
+}
+
+/// When the records of a session of JSON lines changed last, by the file system.
+fn changed(url: &StoreUrl, id: SessionId) -> Option<Millis> {
+    let StoreUrl::Jsonl(folder) = url else { return None };
+    let main = folder.join(id.to_string()).join("main.jsonl").metadata().ok()?;
+    Some(Millis(main.mtime().saturating_mul(1000).saturating_add(main.mtime_nsec() / 1_000_000)))
 }

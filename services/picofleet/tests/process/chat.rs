@@ -14,7 +14,7 @@ use crate::place::{Ended, Place, RUNS, soon};
 use crate::terminal::terminal;
 
 /// Answers by what was said last; `files` calls a tool first, `slow` waits.
-const SCRIPT: &str = r#"
+pub(crate) const SCRIPT: &str = r#"
 turns = [
     { when = { user = "slow", turn = 0 }, blocks = [{ type = "text", chunks = ["begun\n"] }, { type = "delay", ms = 600000 }] },
     { when = { user = "files", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo from-the-tool" } }] },
@@ -39,10 +39,10 @@ error = "400 no \u001b[31msuch\nthing"
 "#;
 
 /// Says lines, one after the other, and leaves at the end of them.
-async fn piped(place: &Place, arguments: &[&str], lines: &str) -> Ended {
+pub(crate) async fn piped(place: &Place, arguments: &[&str], lines: impl AsRef<[u8]>) -> Ended {
     let mut command = place.command(&[&["chat"], arguments].concat());
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(lines.as_bytes()).await.unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_ref()).await.unwrap();
     Ended::of(child).await
 }
 
@@ -203,7 +203,7 @@ async fn usage_errors_are_said_as_elsewhere() {
 }
 
 /// A chat at a terminal.
-struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keys: File,
     /// How the terminal was before.
@@ -213,7 +213,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn open(place: &Place, arguments: &[&str]) -> Self {
+    pub(crate) fn open(place: &Place, arguments: &[&str]) -> Self {
         let (shows, written) = terminal();
         let before = modes(&shows);
         let mut command = place.command(&[&["chat"], arguments].concat());
@@ -238,7 +238,7 @@ impl Terminal {
     }
 
     /// Waits until a text is shown, and forgets what came up to it.
-    async fn until(&mut self, wanted: &str) {
+    pub(crate) async fn until(&mut self, wanted: &str) {
         loop {
             if let Some((_, rest)) = self.text.split_once(wanted) {
                 self.text = rest.to_owned();
@@ -251,12 +251,12 @@ impl Terminal {
         }
     }
 
-    fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).unwrap();
+    pub(crate) fn press(&mut self, keys: impl AsRef<[u8]>) {
+        self.keys.write_all(keys.as_ref()).unwrap();
     }
 
     /// Waits for its end, which leaves the terminal as it was.
-    async fn end(mut self) -> Option<i32> {
+    pub(crate) async fn end(mut self) -> Option<i32> {
         let code = soon("the end of the chat", self.child.wait()).await.unwrap().code();
         assert_eq!(modes(&self.keys), self.before);
         code
@@ -287,9 +287,9 @@ async fn what_is_typed_while_it_works_steers() {
     let place = Place::scripted(SCRIPT);
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
-    chat.press(&format!("please wait{ENTER}"));
+    chat.press(format!("please wait{ENTER}"));
     chat.until("waits").await;
-    chat.press(&format!("go the other way{ENTER}"));
+    chat.press(format!("go the other way{ENTER}"));
     chat.until("[queued]").await;
     place.write("workspace/go", "");
     chat.until("went the other way").await;
@@ -318,9 +318,9 @@ async fn what_is_for_later_is_said_after_the_answer() {
     let place = Place::scripted(SCRIPT);
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
-    chat.press(&format!("please wait{ENTER}"));
+    chat.press(format!("please wait{ENTER}"));
     chat.until("waits").await;
-    chat.press(&format!("/later go the other way{ENTER}"));
+    chat.press(format!("/later go the other way{ENTER}"));
     chat.until("[queued]").await;
     place.write("workspace/go", "");
     chat.until("second answer").await;
@@ -338,7 +338,7 @@ async fn keys_work_while_tools_flood_the_terminal() {
     let place = Place::scripted(&format!("[[turns]]\nblocks = [{}]\n", [call; 12].join(", ")));
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
-    chat.press(&format!("flood{ENTER}"));
+    chat.press(format!("flood{ENTER}"));
     chat.until("\x1b[2mnoise\x1b").await;
     // Each ends a line of the editor.
     for _ in 0..20 {
@@ -363,7 +363,7 @@ async fn signals_that_end_programs_leave_the_terminal_as_it_was() {
             let mut chat = Terminal::open(&place, &[]);
             chat.until("> ").await;
             if works {
-                chat.press(&format!("slow{ENTER}"));
+                chat.press(format!("slow{ENTER}"));
                 chat.until("begun").await;
                 chat.until("> ").await;
             }
@@ -404,7 +404,7 @@ async fn escape_and_ctrl_c_abort_what_runs_and_nothing_else() {
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
     for key in [ESCAPE, CTRL_C] {
-        chat.press(&format!("slow{ENTER}"));
+        chat.press(format!("slow{ENTER}"));
         chat.until("begun").await;
         chat.press(key);
         chat.until("[aborting]").await;
@@ -430,13 +430,13 @@ async fn the_history_comes_back_in_the_next_chat() {
     place.set("XDG_STATE_HOME", state);
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
-    chat.press(&format!("hello{ENTER}"));
+    chat.press(format!("hello{ENTER}"));
     chat.until("first answer").await;
-    chat.press(&format!("/quit{ENTER}"));
+    chat.press(format!("/quit{ENTER}"));
     assert_eq!(chat.end().await, Some(0));
     let mut chat = Terminal::open(&place, &["--continue"]);
     chat.until("> ").await;
-    chat.press(&format!("{UP}{UP} again{ENTER}"));
+    chat.press(format!("{UP}{UP} again{ENTER}"));
     chat.until("second answer").await;
     chat.press(CTRL_D);
     assert_eq!(chat.end().await, Some(0));
