@@ -38,6 +38,14 @@ pub(crate) async fn first_input(reader: &dyn SessionReader) -> Result<Option<Str
     Ok(None)
 }
 
+/// Whether nothing was ever said in a session.
+pub(crate) async fn is_empty(reader: &dyn SessionReader) -> Result<bool, StorageError> {
+    match reader.scan_entries(EntryQuery::all(ROOT_CONVERSATION_ID), 1, None).await {
+        Err(StorageError::UnknownConversation { .. }) => Ok(true),
+        page => Ok(page?.items.is_empty()),
+    }
+}
+
 /// The configuration of a conversation; `None` where nobody configured it yet.
 pub(crate) async fn config(reader: &dyn SessionReader, conversation: ConversationId) -> Result<Option<ConversationConfig>, StorageError> {
     document(reader, CONFIG.address(conversation)).await

@@ -5,7 +5,6 @@ mod lines;
 mod printer;
 
 use std::io::Read as _;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -17,6 +16,7 @@ use picofleet_session::{Clock, SessionId, SubmissionId};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::failure::Failure;
+use crate::glance;
 use crate::output::Format;
 use crate::work::{Interrupts, Leaving, Target, Unfinished, Work, askable, left};
 
@@ -42,8 +42,6 @@ struct Run<'a> {
     work: &'a Work,
     /// What the session left when it was used last.
     before: Unfinished,
-    /// Something was said to the session.
-    said: AtomicBool,
 }
 
 pub(crate) async fn run(args: RunArgs, registry: Registry, config: &Config, format: Format) -> anyhow::Result<()> {
@@ -83,13 +81,21 @@ async fn in_session(work: &Work, prompt: Option<&str>, json: bool, interrupts: &
     if !work.begins() && (prompt.is_some() || before.busy) {
         askable(work, session).await?;
     }
-    let run = Run { prompt, work, before, said: AtomicBool::new(false) };
+    let run = Run { prompt, work, before };
     let result = with_engine(&run, session, json, interrupts).await;
-    if result.is_err() && !left(&result) && work.begins() && !run.said.load(Ordering::Relaxed) {
-        // Nothing was said in it, so that nobody misses it. What went wrong before is what is told.
-        let _ = work.store.delete(session, Clock::system().now()).await;
+    if result.is_err() && !left(&result) && work.begins() {
+        // What went wrong before is what is told.
+        let _ = forget(work, session).await;
     }
     result
+}
+
+/// Removes a new session in which nothing was said, so that nobody misses it.
+async fn forget(work: &Work, session: SessionId) -> anyhow::Result<()> {
+    if glance::is_empty(&*work.store.reader(session).await?).await? {
+        work.store.delete(session, Clock::system().now()).await?;
+    }
+    Ok(())
 }
 
 async fn with_engine(run: &Run<'_>, session: SessionId, json: bool, interrupts: &mut Interrupts) -> anyhow::Result<()> {
@@ -122,8 +128,6 @@ impl Run<'_> {
     /// Says the prompt, if there is one.
     async fn submit(&self, conversation: &Conversation) -> anyhow::Result<Option<SubmissionId>> {
         let Some(prompt) = self.prompt else { return Ok(None) };
-        // From here on it can't be told any more that nothing was said.
-        self.said.store(true, Ordering::Relaxed);
         Ok(Some(conversation.submit(SubmissionDraft::input(prompt)).await?.id()))
     }
 }

@@ -73,6 +73,9 @@ impl Work {
         if target.session.is_none() && !target.latest {
             let Some(first) = named.as_ref().or(fresh.model.as_ref()) else { bail!(configure::no_model()) };
             fresh.usable(first)?;
+        } else if !url.exists() {
+            // It would be made, to find nothing in it.
+            bail!(session::none(&target, &url));
         }
         let (opening, fsync) = (url.clone(), config.storage.fsync);
         let workspace = target.workspace.as_deref().unwrap_or(&config.tools.workspace);

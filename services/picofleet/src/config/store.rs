@@ -101,6 +101,14 @@ impl StoreUrl {
         })
     }
 
+    /// Whether it is there; memory never is.
+    pub(crate) fn exists(&self) -> bool {
+        match self {
+            Self::Sqlite(path) | Self::Jsonl(path) => path.exists(),
+            Self::Memory => false,
+        }
+    }
+
     /// Opens it to look at it: nothing is made and nothing is written, and it may be in use. It blocks for as long as that takes.
     ///
     /// # Errors

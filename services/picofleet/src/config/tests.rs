@@ -115,7 +115,7 @@ fn of_many_variables_only_the_bad_one_is_named() {
     let good = [("PICOFLEET_STORAGE__URL", "memory:"), ("PICOFLEET_DEFAULTS__MODEL", "scripted/demo")];
     for (variable, value, text) in [
         ("PICOFLEET_STORAGE__SPEED", "3", "unknown field `speed`"),
-        ("PICOFLEET_TOOLS__USER", "root", "a value of the wrong type, expected struct User"),
+        ("PICOFLEET_TOOLS__USER", "root", "a value of the wrong type, expected a table"),
         ("PICOFLEET_PROVIDERS__LOCAL__API", "smoke-signals", "an unknown word, expected one of `openai-completions`"),
         ("PICOFLEET_DEFAULTS__THINKING_LEVEL", "a lot", "an unknown word, expected one of `off`"),
         ("PICOFLEET_PROVIDERS__X__BASE_URL", "http://127.0.0.1:1", "missing field `api`"),

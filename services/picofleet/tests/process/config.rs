@@ -100,6 +100,15 @@ async fn what_is_wrong_is_told_with_its_line() {
             "[providers.a]\napi = \"openai-completions\"\nbase_url = \"https://a/v1/chat/completions\"\n",
             "picofleet.toml:3: providers.a.base_url: it ends with /chat/completions, which each request adds by itself; write base_url = \"https://a/v1\"",
         ),
+        (
+            "[storage]\nurl = \"memory:\"\n[tools]\nuser = { id = \"hunter2\", group = 1 }\n",
+            "picofleet.toml:4: tools.user.id: a value of the wrong type, expected a whole number",
+        ),
+        ("defaults = \"hunter2\"\n", "picofleet.toml:1: defaults: a value of the wrong type, expected a table"),
+        (
+            "[providers.a]\napi = \"scripted\"\n[[providers.a.models]]\nid = \"m\"\n",
+            "picofleet.toml:3: providers.a.models.0: missing field `context_window`",
+        ),
         ("[storage]\nfsync = \"hunter2\"\n", "picofleet.toml:2: storage.fsync: a value of the wrong type, expected a boolean"),
         (
             "[providers.a]\napi = \"scripted\"\n[[providers.a.models]]\nid = 3\n",

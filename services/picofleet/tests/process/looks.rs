@@ -8,6 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::place::{Ended, Place, RUNS, soon};
 use crate::server::{APIS, acme};
+use crate::stores::with_faults;
 
 const ANSWERS: &str = "[[turns]]\nblocks = [{ type = \"text\", chunks = [\"an \", \"answer\"] }]\n\
                        [[turns]]\nblocks = [{ type = \"text\", chunks = [\"another\"] }]\n\
@@ -127,6 +128,43 @@ async fn a_run_that_can_not_begin_leaves_nothing() {
     place.run(&["run", "more", "--continue"]).await.with(0);
 }
 
+/// Whatever it is that fails: a session is there with its input, or not at all.
+#[tokio::test]
+async fn a_run_that_fails_before_its_input_leaves_no_session() {
+    let _runs = RUNS.read().await;
+    let (mut empty, mut at) = (0, 0);
+    loop {
+        at += 1;
+        let place = Place::scripted(ANSWERS);
+        let made = place.run(&["run", "hello", "--store", "s.db"]).await;
+        assert_eq!(sessions(&place, &["--store", "s.db"]).await.len(), 1, "{made:?}");
+        let faults = [("FAULTFS_MATCH", "s.db-wal"), ("FAULTFS_DO", "eio-once"), ("FAULTFS_AT", &at.to_string())];
+        let ended = with_faults(&place, &["run", "hello", "--store", "s.db"], &faults).await;
+        let listed = sessions(&place, &["--store", "s.db"]).await;
+        assert!(listed.iter().all(|session| member(session, "firstInput") == "hello"), "call {at}: {ended:?}: {listed:?}");
+        if listed.len() == 2 {
+            break;
+        }
+        assert_ne!(ended.code, Some(0), "{ended:?}");
+        empty += 1;
+    }
+    assert!(empty > 2, "no call failed before the input");
+}
+
+#[tokio::test]
+async fn a_chat_that_was_left_at_once_is_nothing_to_go_on_with() {
+    let _runs = RUNS.read().await;
+    let place = Place::scripted(ANSWERS);
+    let only = place.run(&["chat"]).await.with(0);
+    assert!(only.contains("go on with: picofleet chat"), "{only}");
+    let none = place.run(&["run", "more", "--continue"]).await.with(64);
+    assert!(none.contains("there is no session in sqlite:./picofleet.db yet"), "{none}");
+    let said = session(place.run(&["run", "hello"]).await);
+    later().await;
+    place.run(&["chat"]).await.with(0);
+    assert_eq!(session(place.run(&["run", "more", "--continue"]).await), said);
+}
+
 #[tokio::test]
 async fn a_prompt_comes_from_standard_input_and_remarks_go_elsewhere() {
     let _runs = RUNS.read().await;
@@ -169,6 +207,7 @@ async fn a_named_store_is_looked_at_without_a_configuration() {
 async fn what_is_no_store_is_left_as_it_was() {
     let _runs = RUNS.read().await;
     let place = Place::scripted(ANSWERS);
+    place.write("empty.db", "");
     for folder in ["text", "full"] {
         std::fs::create_dir(place.path(folder)).unwrap();
     }
@@ -183,6 +222,7 @@ async fn what_is_no_store_is_left_as_it_was() {
         ("jsonl:full", "full is no store and not empty"),
         ("jsonl:text/notes", "text/notes is no directory"),
         ("nowhere/a.db", "there is no directory nowhere; make it"),
+        ("empty.db", "empty.db is empty, and no store is"),
         ("pg://h/d", "no store has such a URL; use sqlite:PATH, jsonl:DIR or memory:"),
         ("s3://h/d", "no store has such a URL"),
     ] {
@@ -194,7 +234,13 @@ async fn what_is_no_store_is_left_as_it_was() {
             assert!(looked.contains(why), "{store}: {looked}");
         }
     }
-    assert!(!place.path("workspace").exists());
+    let missing = place.run(&["run", "--continue", "--store", "none.db"]).await.with(64);
+    assert!(missing.contains("there is no session in sqlite:none.db yet"), "{missing}");
+    let missing = place.run(&["inspect", "--store", "jsonl:none"]).await.with(1);
+    assert!(missing.contains("none does not exist; name another store"), "{missing}");
+    for name in ["workspace", "empty.db-lock", "none.db", "none.db-lock", "none"] {
+        assert!(!place.path(name).exists(), "{name}");
+    }
 }
 
 /// The program as somebody who owns nothing; root reads and writes what it likes.

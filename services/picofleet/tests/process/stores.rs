@@ -257,7 +257,7 @@ async fn faulty(place: &Place, id: &str, what: &str, at: usize) -> Ended {
     with_faults(place, &["export", id, "full.jsonl"], &faults).await
 }
 
-async fn with_faults(place: &Place, arguments: &[&str], faults: &[(&str, &str)]) -> Ended {
+pub(crate) async fn with_faults(place: &Place, arguments: &[&str], faults: &[(&str, &str)]) -> Ended {
     let mut command = place.command(arguments);
     command.env("LD_PRELOAD", library()).envs(faults.iter().copied());
     let output = soon("a command", command.output()).await.unwrap();

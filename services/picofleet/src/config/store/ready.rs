@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::fs::{Access, access};
@@ -54,8 +54,9 @@ pub(super) fn to_write(url: &StoreUrl) -> anyhow::Result<()> {
 /// Whether a store can be looked at.
 pub(super) fn to_read(url: &StoreUrl) -> anyhow::Result<()> {
     let (StoreUrl::Sqlite(path) | StoreUrl::Jsonl(path)) = url else { return Ok(()) };
-    // That there is nothing is for the store to say.
-    let Some(found) = metadata(path)? else { return Ok(()) };
+    let Some(found) = metadata(path)? else {
+        bail!("{} does not exist; name another store with --store or [storage] url, or make this one with `picofleet run`", path.display());
+    };
     match url {
         StoreUrl::Sqlite(_) => sqlite(path, &found),
         _ => directory(path, &found),
@@ -91,7 +92,10 @@ fn sqlite(path: &Path, found: &std::fs::Metadata) -> anyhow::Result<()> {
     ensure!(access(path, Access::READ_OK).is_ok(), "{shown} can't be read by {}; {}", user(), give("read", path));
     let mut header = Vec::new();
     File::open(path).and_then(|file| file.take(HEADER).read_to_end(&mut header)).with_context(|| format!("read {shown}"))?;
-    // What is empty or cut off is damage, which the store explains.
+    if header.is_empty() && !beside(path, "-wal").exists() {
+        return usage(format!("{shown} is empty, and no store is; remove it and a new one is made, or name another file"));
+    }
+    // What is cut off is damage, which the store explains.
     if !header.is_empty() && !header.starts_with(&MAGIC[..MAGIC.len().min(header.len())]) {
         return usage(format!("{shown} is no SQLite database; name another file"));
     }
@@ -117,6 +121,13 @@ fn writable(folder: &Path, why: &str) -> anyhow::Result<()> {
     let allowed = access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     ensure!(allowed, "{shown} can't be written by {}, and {why}; {}, or name another store", user(), give("write", folder));
     Ok(())
+}
+
+/// A file beside another one: its name with something after it.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 fn folder(path: &Path) -> &Path {
