@@ -24,8 +24,9 @@ pub(crate) async fn first_input(reader: &dyn SessionReader) -> Result<Option<Str
                 Err(StorageError::UnknownConversation { .. }) => return Ok(None),
                 page => page?,
             };
-            let inputs = page.items.iter().flat_map(|entry| entry.model.iter().flatten()).filter(|said| matches!(said, Message::User(_)));
-            oldest = inputs.last().map(Message::text).or(oldest);
+            let mut inputs =
+                page.items.iter().flat_map(|entry| entry.model.iter().flatten()).filter(|said| matches!(said, Message::User(_)));
+            oldest = inputs.next_back().map(Message::text).or(oldest);
             cursor = page.next;
             if cursor.is_none() {
                 break;

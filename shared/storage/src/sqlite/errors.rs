@@ -42,7 +42,7 @@ pub enum OpenError {
         names: u64,
     },
     /// The file or its directory can't be written.
-    #[error("{} can't be written; give this process the right to write it and its directory, or open it read-only", .0.display())]
+    #[error("{} can't be written; give this process the right to write it and its directory", .0.display())]
     ReadOnly(PathBuf),
     /// Its newest commits are in a log that can't be read without writing beside it.
     #[error(

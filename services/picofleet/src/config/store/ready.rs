@@ -23,7 +23,7 @@ pub(super) fn to_write(url: &StoreUrl) -> anyhow::Result<()> {
         StoreUrl::Sqlite(path) => match metadata(path)? {
             None => writable(folder(path), "a store is made in it"),
             Some(found) => {
-                sqlite(path, &found)?;
+                sqlite(path, &found, !beside(path, "-lock").exists())?;
                 let log = || format!("looking needs less: `picofleet inspect --store {}`", path.display());
                 ensure!(
                     access(path, Access::WRITE_OK).is_ok(),
@@ -58,7 +58,7 @@ pub(super) fn to_read(url: &StoreUrl) -> anyhow::Result<()> {
         bail!("{} does not exist; name another store with --store or [storage] url, or make this one with `picofleet run`", path.display());
     };
     match url {
-        StoreUrl::Sqlite(_) => sqlite(path, &found),
+        StoreUrl::Sqlite(_) => sqlite(path, &found, true),
         _ => directory(path, &found),
     }
 }
@@ -79,8 +79,9 @@ fn metadata(path: &Path) -> anyhow::Result<Option<std::fs::Metadata>> {
     }
 }
 
-/// Whether it is a SQLite file of ours.
-fn sqlite(path: &Path, found: &std::fs::Metadata) -> anyhow::Result<()> {
+/// Whether it is a SQLite file of ours. Where the lock file is there, it was one, and is not opened: this process may have it open, and
+/// to close it once more would drop the locks that SQLite has on it.
+fn sqlite(path: &Path, found: &std::fs::Metadata, looks: bool) -> anyhow::Result<()> {
     let shown = path.display();
     let usage = |text: String| -> anyhow::Result<()> { Err(Failure::Usage(text).into()) };
     if found.is_dir() {
@@ -90,6 +91,9 @@ fn sqlite(path: &Path, found: &std::fs::Metadata) -> anyhow::Result<()> {
         return usage(format!("{shown} is a pipe, a device or a socket; name a regular file"));
     }
     ensure!(access(path, Access::READ_OK).is_ok(), "{shown} can't be read by {}; {}", user(), give("read", path));
+    if !looks {
+        return Ok(());
+    }
     let mut header = Vec::new();
     File::open(path).and_then(|file| file.take(HEADER).read_to_end(&mut header)).with_context(|| format!("read {shown}"))?;
     if header.is_empty() && !beside(path, "-wal").exists() {
