@@ -5,11 +5,11 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::chat::{SCRIPT, Terminal, piped};
+use crate::chat::{SCRIPT, piped};
 use crate::place::{Place, RUNS, soon};
-use crate::terminal::terminal;
+use crate::terminal::{Terminal, send, terminal};
 
 const NO_TEXT: &str = "that line is no UTF-8 text and was not said";
 
@@ -69,7 +69,7 @@ async fn signals_end_a_chat_whose_terminal_nobody_reads() {
         // It stays open, and from here on nobody reads it.
         let _shows = soon("the prompt", prompt).await.unwrap();
         fill(&written);
-        kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
+        send(&child, signal);
         let status = soon("the end of the chat", child.wait()).await.unwrap();
         assert_eq!(status.code(), Some(code));
     }
