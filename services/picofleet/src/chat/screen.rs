@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_text_that_the_editor_did_not_look_at_is_not_lost() {
         /// An editor with room for one text, as the real one has, that tells when it is handed one.
-        struct Roomy(mpsc::SyncSender<String>, mpsc::Sender<()>);
+        struct Roomy(mpsc::SyncSender<String>, mpsc::SyncSender<()>);
 
         impl ExternalPrinter for Roomy {
             fn print(&mut self, text: String) -> rustyline::Result<()> {
@@ -200,13 +200,14 @@ mod tests {
         }
 
         let (sender, shown) = mpsc::sync_channel(1);
-        let (handed, begun) = mpsc::channel();
+        let (handed, begun) = mpsc::sync_channel(8);
         let screen = Screen::start(Roomy(sender, handed)).unwrap();
         screen.edit(|| {
             screen.print("one\n").unwrap();
             // The second text waits for the first to be looked at, which does not happen before the line ends.
-            begun.recv().unwrap();
-            begun.recv().unwrap();
+            for _ in 0..2 {
+                begun.recv_timeout(std::time::Duration::from_secs(60)).expect("another text is handed over");
+            }
         });
         assert_eq!(screen.close(), ("one\n".to_owned(), false));
         drop(shown);
