@@ -18,10 +18,7 @@ pub(crate) struct BackupArgs {
     /// The file to make; it must not be there yet
     file: PathBuf,
     #[command(flatten)]
-    store: StoreArgs,
-    /// How to say what was done
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    pub(crate) store: StoreArgs,
 }
 
 #[derive(Serialize)]
@@ -30,7 +27,7 @@ struct Done {
     bytes: u64,
 }
 
-pub(crate) async fn backup(args: BackupArgs, config: &Config) -> anyhow::Result<()> {
+pub(crate) async fn backup(args: BackupArgs, config: &Config, format: Format) -> anyhow::Result<()> {
     let StoreUrl::Sqlite(from) = args.store.url(config)? else {
         bail!(Failure::Usage(
             "only a SQLite store can be copied as a whole while it is used; export the sessions of another one, or stop what uses it and copy its directory"
@@ -44,7 +41,7 @@ pub(crate) async fn backup(args: BackupArgs, config: &Config) -> anyhow::Result<
     store.copy_to(&args.file).await?;
     let bytes = args.file.metadata().with_context(|| format!("look at {}", args.file.display()))?.len();
     let file = args.file.display().to_string();
-    match args.output {
+    match format {
         Format::Json => output::json(&Done { file, bytes }),
         Format::Table => output::remark(&format!("copied the store to {file}: {bytes} bytes")),
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use picofleet_session::SessionId;
 
 use crate::backup::BackupArgs;
@@ -21,6 +21,9 @@ pub(crate) struct Cli {
     /// The configuration file; `picofleet.toml` is read where it is there
     #[arg(long, global = true, env = "PICOFLEET_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// How to print data and errors
+    #[arg(short, long, global = true, value_enum, default_value_t)]
+    pub(crate) output: Format,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -31,29 +34,19 @@ pub(crate) enum ConfigCommand {
     ///
     /// It looks at the configuration alone, and not at whether variables are set, files are there or servers answer: `models list` shows
     /// missing keys, files and scripts, and `models test` asks a server
-    Check(OutputArgs),
-    /// Print the configuration with its defaults and overrides; secrets are hidden
-    Show(OutputArgs),
-}
-
-/// For commands that have nothing else to choose.
-#[derive(Args)]
-pub(crate) struct OutputArgs {
-    /// How to print it
-    #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    Check,
+    /// Print the configuration with its overrides, and with the defaults of what is not set, marked as such; secrets are hidden
+    Show,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum ModelsCommand {
     /// List the configured models, and the providers that can't be used for want of a key, a file or a script
-    List(OutputArgs),
+    List,
     /// Ask a model for a streamed answer, a tool call and an error, and say what worked
     Test {
         /// The model, as PROVIDER/MODEL
         model: String,
-        #[command(flatten)]
-        output: OutputArgs,
     },
 }
 
@@ -64,6 +57,8 @@ pub(crate) enum Command {
     /// Say something to a model and show how it is answered; the work survives a killed process
     Run(RunArgs),
     /// Talk with a model: a line editor, commands, and what is typed while it works steers it
+    ///
+    /// What is typed is kept for the next chat in $XDG_STATE_HOME/picofleet/chat-history, or ~/.local/state/picofleet/chat-history
     Chat(ChatArgs),
     /// Show the sessions of a store, the conversations and tasks of one, one record, or why a task waits; it only reads
     Inspect(InspectArgs),

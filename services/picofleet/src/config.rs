@@ -86,6 +86,9 @@ pub struct Loaded {
     pub config: Config,
     /// The file; `None` without one.
     pub file: Option<PathBuf>,
+    /// The text of the file.
+    text: String,
+    overrides: Vec<merge::Override>,
 }
 
 impl Loaded {
@@ -100,7 +103,13 @@ impl Loaded {
         };
         let text = file.as_deref().map(read).transpose()?.unwrap_or_default();
         let name = file.as_deref().map(|file| file.display().to_string()).unwrap_or_default();
-        Ok(Self { config: parse(&name, &text, variables)?, file })
+        let merge::Merged { config, overrides } = parse(&name, &text, variables)?;
+        Ok(Self { config, file, text, overrides })
+    }
+
+    /// Whether the file or a variable sets a key, such as `storage.url`.
+    fn sets(&self, path: &str) -> bool {
+        place::of("", &self.text, &self.overrides, path).is_some()
     }
 }
 
@@ -118,14 +127,14 @@ fn read(file: &Path) -> anyhow::Result<String> {
     text.with_context(|| format!("read the configuration {}", file.display()))
 }
 
-fn parse(file: &str, text: &str, variables: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<Config> {
+fn parse(file: &str, text: &str, variables: impl Iterator<Item = (OsString, OsString)>) -> anyhow::Result<merge::Merged> {
     let merged = merge::merge(file, text, variables)?;
     let place = |path: &str| place::of(file, text, &merged.overrides, path).map(|place| format!("{place}: ")).unwrap_or_default();
     let problems: Vec<String> = check::check(&merged.config).iter().map(|problem| format!("{}{problem}", place(&problem.path))).collect();
     if !problems.is_empty() {
         bail!("the configuration does not hold together:\n  {}", problems.join("\n  "));
     }
-    Ok(merged.config)
+    Ok(merged)
 }
 
 /// The configuration as TOML. It holds no secrets: keys are named by their variable or file and never read into it, and headers and

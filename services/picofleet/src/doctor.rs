@@ -32,10 +32,7 @@ pub(crate) struct DoctorArgs {
     /// Look at one session instead of all, and not at the store around it
     session: Option<SessionId>,
     #[command(flatten)]
-    store: StoreArgs,
-    /// How to print it
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    pub(crate) store: StoreArgs,
 }
 
 /// What was looked at and found.
@@ -91,7 +88,7 @@ impl Found {
     }
 }
 
-pub(crate) async fn doctor(args: DoctorArgs, config: &Config) -> anyhow::Result<()> {
+pub(crate) async fn doctor(args: DoctorArgs, config: &Config, format: Format) -> anyhow::Result<()> {
     let (url, store) = args.store.look(config).await?;
     let mut found = Found::default();
     let sessions = match args.session {
@@ -102,7 +99,7 @@ pub(crate) async fn doctor(args: DoctorArgs, config: &Config) -> anyhow::Result<
         None => everything(&*store, &mut found).await?,
     };
     let report = found.report(&url, sessions);
-    match args.output {
+    match format {
         Format::Json => output::json(&report)?,
         Format::Table => output::data(&report.text())?,
     }

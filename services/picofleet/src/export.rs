@@ -29,10 +29,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, requires = "file")]
     force: bool,
     #[command(flatten)]
-    store: StoreArgs,
-    /// How to say what was done; only with a file, since standard output has the lines
-    #[arg(short, long, value_enum, default_value_t, requires = "file")]
-    output: Format,
+    pub(crate) store: StoreArgs,
 }
 
 type Lines = BoxStream<'static, Result<ExportLine, StorageError>>;
@@ -51,7 +48,12 @@ struct Done {
     sha256: String,
 }
 
-pub(crate) async fn export(args: ExportArgs, config: &Config) -> anyhow::Result<()> {
+pub(crate) async fn export(args: ExportArgs, config: &Config, format: Format) -> anyhow::Result<()> {
+    if format == Format::Json && args.file.is_none() {
+        bail!(Failure::Usage(
+            "-o json says what was done and needs a FILE; without one the lines of the session are the output, and JSON already".to_owned()
+        ));
+    }
     if let Some(file) = args.file.as_deref().filter(|file| !args.force && file.symlink_metadata().is_ok()) {
         bail!(Failure::Usage(format!("{} is there already; name another file, or replace it with --force", file.display())));
     }
@@ -64,7 +66,7 @@ pub(crate) async fn export(args: ExportArgs, config: &Config) -> anyhow::Result<
     };
     store.close().await?;
     let Written { lines, sha256 } = written;
-    match (args.output, args.file) {
+    match (format, args.file) {
         (Format::Json, Some(file)) => output::json(&Done { session: args.session, file: file.display().to_string(), lines, sha256 }),
         _ => output::remark(&format!("exported session {}: {lines} lines, SHA-256 {sha256}", args.session)),
     }

@@ -1,6 +1,14 @@
-//! Failures that have an exit code of their own.
+//! Failures that have an exit code of their own, and how failures are told.
 
 use std::fmt;
+use std::io::Write as _;
+use std::time::Duration;
+
+use picofleet_session::Json;
+use serde::Serialize;
+
+use crate::output::Format;
+use crate::terminal;
 
 /// Exit code of a wrong command line (EX_USAGE).
 pub(crate) const USAGE: u8 = 64;
@@ -58,3 +66,43 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// How long is waited for a terminal that nobody reads to take the last words of a process.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(2);
+
+/// A failure as JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Told<'a> {
+    error: &'a str,
+    causes: &'a [String],
+    exit_code: u8,
+}
+
+/// Says on standard error why the process fails.
+pub(crate) fn tell(format: Format, error: &str, causes: &[String], exit_code: u8) {
+    let json = (format == Format::Json).then(|| Json::from_serde_envelope(&Told { error, causes, exit_code }).ok()).flatten();
+    let text = match json {
+        Some(json) => format!("{}\n", terminal::json(&json.to_string())),
+        None => {
+            let causes: Vec<String> = causes.iter().map(|cause| format!("  because: {cause}\n")).collect();
+            // Errors repeat what servers say.
+            terminal::text(&format!("error: {error}\n{}", causes.concat()))
+        }
+    };
+    last_words(move || std::io::stderr().write_all(text.as_bytes()));
+}
+
+/// Writes what comes last, for a bounded time: a terminal that nobody reads takes nothing more, and the process ends all the same.
+pub(crate) fn last_words(write: impl FnOnce() -> std::io::Result<()> + Send + 'static) {
+    let (over, ended) = std::sync::mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name("last-words".to_owned());
+    // Nothing is left to do where this can't be written.
+    let started = thread.spawn(move || {
+        let _ = write();
+        let _ = over.send(());
+    });
+    if started.is_ok() {
+        let _ = ended.recv_timeout(LAST_WORDS_MAX);
+    }
+}

@@ -29,9 +29,6 @@ pub(crate) struct ImportArgs {
     keep_id: bool,
     #[command(flatten)]
     store: StoreArgs,
-    /// How to say what was done
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
 }
 
 #[derive(Serialize)]
@@ -40,7 +37,7 @@ struct Done {
     lines: u64,
 }
 
-pub(crate) async fn import(args: ImportArgs, config: &Config) -> anyhow::Result<()> {
+pub(crate) async fn import(args: ImportArgs, config: &Config, format: Format) -> anyhow::Result<()> {
     let url = args.store.url(config)?;
     let file = args.file.filter(|file| file.as_os_str() != "-");
     let name = file.as_ref().map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
@@ -62,7 +59,7 @@ pub(crate) async fn import(args: ImportArgs, config: &Config) -> anyhow::Result<
     store.close().await?;
     // As an export says it: without the last one.
     let lines = count.load(std::sync::atomic::Ordering::Relaxed).saturating_sub(1);
-    match args.output {
+    match format {
         Format::Json => output::json(&Done { session, lines }),
         Format::Table => {
             output::data(&format!("{session}\n"))?;
@@ -97,7 +94,7 @@ fn explained(error: StorageError, name: &str, url: &StoreUrl) -> anyhow::Error {
             "line {line} of {name}: {why}\n  nothing was imported; take the file as `picofleet export` wrote it, whole and unchanged, or export the session again"
         ),
         Rejection::SessionExists { session } => Failure::Usage(format!(
-            "session {session} exists already in {url}; leave out --keep-id to import under a new id, or delete that session first"
+            "session {session} exists already in {url}; leave out --keep-id to import it under a new id, or import into another store with --store"
         ))
         .into(),
         _ => anyhow!(error).context("nothing was imported"),

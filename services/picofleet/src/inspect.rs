@@ -25,26 +25,23 @@ pub(crate) struct InspectArgs {
     /// Show the tasks that are over, too
     #[arg(long, requires = "session", conflicts_with = "id")]
     all: bool,
-    /// Most sessions to list
+    /// Most sessions to list: those that were used last
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[command(flatten)]
-    store: StoreArgs,
-    /// How to print it
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
+    pub(crate) store: StoreArgs,
 }
 
-pub(crate) async fn inspect(args: InspectArgs, registry: &Registry, config: &Config) -> anyhow::Result<()> {
+pub(crate) async fn inspect(args: InspectArgs, registry: &Registry, config: &Config, format: Format) -> anyhow::Result<()> {
     let (url, store) = args.store.look(config).await?;
     let Some(id) = args.session else {
-        return sessions::list(&*store, &url, args.limit, args.output).await;
+        return sessions::list(&*store, &url, args.limit, format).await;
     };
     let session = stores::session(&*store, &url, id).await?;
     let reader = store.reader(id).await?;
     let live = view::Live::read(&*reader, &session, LineTasks::of(registry)).await?;
     match args.id {
-        Some(number) => record::show(&*reader, &live, number, args.output).await,
-        None => tree::show(&*reader, &live, session, args.all, args.output).await,
+        Some(number) => record::show(&*reader, &live, number, format).await,
+        None => tree::show(&*reader, &live, session, args.all, format).await,
     }
 }

@@ -12,8 +12,10 @@ mod doctor;
 mod engine;
 mod export;
 mod failure;
+mod glance;
 mod import;
 mod inspect;
+mod limits;
 mod models;
 mod output;
 mod run;
@@ -33,12 +35,13 @@ pub use transcript::transcript_line;
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
+use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use config::Loaded;
 use failure::{Failure, USAGE};
+use output::Format;
 use picofleet_harness::registry::Registry;
 
 /// Runs the program with what an application registers (tools, tasks, hooks, setups; [`standard`] for none of its own): reads the command
@@ -51,44 +54,66 @@ pub fn main(registry: impl FnOnce() -> anyhow::Result<Registry>) -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Also the way that help and the version take.
-            let code = if error.use_stderr() { USAGE } else { 0 };
-            return if error.print().is_ok() { ExitCode::from(code) } else { ExitCode::FAILURE };
-        }
+        Err(error) => return unparsed(&error),
     };
-    match dispatch(cli, registry) {
+    let format = cli.output;
+    match limits::files().and_then(|()| dispatch(cli, registry)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let mut text = format!("error: {error}\n");
-            for cause in error.chain().skip(1) {
-                text.push_str(&format!("  because: {cause}\n"));
-            }
-            // Errors repeat what servers say. Nothing is left to do where even this can't be written.
-            let _ = std::io::stderr().write_all(terminal::text(&text).as_bytes());
-            error.downcast_ref::<Failure>().map_or(ExitCode::FAILURE, |failure| ExitCode::from(failure.code()))
+            let code = error.downcast_ref::<Failure>().map_or(1, Failure::code);
+            let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+            failure::tell(format, &error.to_string(), &causes, code);
+            ExitCode::from(code)
         }
     }
 }
 
+/// A command line that asks for what there is not, or for help or the version.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return if error.print().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    if output::asked(std::env::args_os().skip(1)) == Format::Json {
+        let text = error.to_string();
+        failure::tell(Format::Json, text.trim().trim_start_matches("error: "), &[], USAGE);
+        return ExitCode::from(USAGE);
+    }
+    if error.print().is_ok() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+}
+
 fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the threads of this process")?;
+    let format = cli.output;
     let result = runtime.block_on(async {
-        let configuration = || Loaded::read(cli.config.as_deref(), std::env::vars_os()).map_err(Failure::configuration);
+        let loaded = || Loaded::read(cli.config.as_deref(), std::env::vars_os()).map_err(Failure::configuration);
+        let configuration = || anyhow::Ok(loaded()?.config);
+        let no_json = |what: &str| Failure::Usage(format!("{what} has no JSON output; leave out -o json, or see `picofleet run --json`"));
         match cli.command {
-            cli::Command::Run(args) => run::run(args, registry()?, &configuration()?.config).await,
-            cli::Command::Chat(args) => chat::chat(args, registry()?, &configuration()?.config).await,
-            cli::Command::Inspect(args) => inspect::inspect(args, &registry()?, &configuration()?.config).await,
-            cli::Command::Doctor(args) => doctor::doctor(args, &configuration()?.config).await,
-            cli::Command::Export(args) => export::export(args, &configuration()?.config).await,
-            cli::Command::Import(args) => import::import(args, &configuration()?.config).await,
-            cli::Command::Backup(args) => backup::backup(args, &configuration()?.config).await,
-            cli::Command::Config { command: cli::ConfigCommand::Check(args) } => config::print::checked(&configuration()?, args.output),
-            cli::Command::Config { command: cli::ConfigCommand::Show(args) } => config::print::show(&configuration()?.config, args.output),
-            cli::Command::Models { command: cli::ModelsCommand::List(args) } => models::list(&configuration()?.config, args.output),
-            cli::Command::Models { command: cli::ModelsCommand::Test { model, output } } => {
-                models::test(&configuration()?.config, &model, output.output).await
+            cli::Command::Run(args) => run::run(args, registry()?, &configuration()?, format).await,
+            cli::Command::Chat(_) if format == Format::Json => bail!(no_json("chat")),
+            cli::Command::Demo if format == Format::Json => bail!(no_json("demo")),
+            cli::Command::Chat(args) => chat::chat(args, registry()?, &configuration()?).await,
+            cli::Command::Inspect(args) => {
+                let config = args.store.look_config(configuration)?;
+                inspect::inspect(args, &registry()?, &config, format).await
             }
+            cli::Command::Doctor(args) => {
+                let config = args.store.look_config(configuration)?;
+                doctor::doctor(args, &config, format).await
+            }
+            cli::Command::Export(args) => {
+                let config = args.store.look_config(configuration)?;
+                export::export(args, &config, format).await
+            }
+            cli::Command::Backup(args) => {
+                let config = args.store.look_config(configuration)?;
+                backup::backup(args, &config, format).await
+            }
+            cli::Command::Import(args) => import::import(args, &configuration()?, format).await,
+            cli::Command::Config { command: cli::ConfigCommand::Check } => config::print::checked(&loaded()?, format),
+            cli::Command::Config { command: cli::ConfigCommand::Show } => config::print::show(&loaded()?, format),
+            cli::Command::Models { command: cli::ModelsCommand::List } => models::list(&configuration()?, format),
+            cli::Command::Models { command: cli::ModelsCommand::Test { model } } => models::test(&configuration()?, &model, format).await,
             cli::Command::Demo => demo::run().await,
             cli::Command::DemoTurn { store, log, session } => demo::turn::worker(&store, session, &log).await,
             cli::Command::DemoWriter { store, session } => demo::writer::run(&store, session).await,

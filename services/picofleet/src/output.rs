@@ -1,6 +1,6 @@
 //! What commands print: tables for people, JSON for programs. All of it is data and goes to standard output; remarks go to standard error.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal, Write as _};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
@@ -17,6 +17,14 @@ pub(crate) enum Format {
     Table,
     /// One JSON value
     Json,
+}
+
+/// The format that a command line asks for which could not be read as a whole.
+pub(crate) fn asked(arguments: impl Iterator<Item = std::ffi::OsString>) -> Format {
+    let words: Vec<String> = arguments.map(|word| word.to_string_lossy().into_owned()).take_while(|word| word != "--").collect();
+    let joined = words.iter().any(|word| matches!(word.as_str(), "-ojson" | "-o=json" | "--output=json"));
+    let apart = words.windows(2).any(|pair| matches!(pair[0].as_str(), "-o" | "--output") && pair[1] == "json");
+    if joined || apart { Format::Json } else { Format::Table }
 }
 
 /// Prints data. Somebody who reads no further, such as `head`, is no failure.
@@ -38,14 +46,14 @@ pub(crate) fn remark(text: &str) -> anyhow::Result<()> {
     writeln!(io::stderr(), "{}", terminal::line(text)).context("write to standard error")
 }
 
-/// Whether standard output shows colors.
-pub(crate) fn colors() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
+/// Whether an output shows colors.
+pub(crate) fn colors(output: &impl IsTerminal) -> bool {
+    output.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty())
 }
 
 /// Text in bold, where that is shown.
 pub(crate) fn bold(text: &str) -> String {
-    if colors() { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    if colors(&io::stdout()) { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
 }
 
 /// A time as a date, in UTC.
@@ -116,6 +124,21 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_format_is_found_in_a_wrong_command_line() {
+        for (line, format) in [
+            ("-o json nonsense", Format::Json),
+            ("inspect --nonsense --output json", Format::Json),
+            ("inspect -ojson", Format::Json),
+            ("inspect --output=json", Format::Json),
+            ("inspect -o table", Format::Table),
+            ("run -- -o json", Format::Table),
+            ("run -o", Format::Table),
+        ] {
+            assert_eq!(asked(line.split(' ').map(Into::into)), format, "{line}");
+        }
+    }
 
     #[test]
     fn times_are_dates() {

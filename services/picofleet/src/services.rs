@@ -1,5 +1,6 @@
 //! What the worker of this process works with: models, tools, prompt.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
@@ -60,19 +61,42 @@ pub(crate) struct Fresh {
     pub(crate) model: Option<ModelRef>,
     /// How much it thinks.
     pub(crate) thinking_level: ThinkingLevel,
+    /// The providers that can't be used, and why.
+    problems: BTreeMap<String, String>,
 }
 
-/// The services of an application's registry and a configuration, and what new conversations get.
-///
-/// # Errors
-/// That the workspace can't be used.
-pub(crate) async fn services(registry: Registry, config: &Config, workspace: &Path) -> anyhow::Result<(Services, Fresh)> {
+impl Fresh {
+    /// Whether a model's provider can be asked.
+    ///
+    /// # Errors
+    /// What it lacks.
+    pub(crate) fn usable(&self, model: &ModelRef) -> anyhow::Result<()> {
+        let Some(why) = self.problems.get(&model.provider) else { return Ok(()) };
+        let ModelRef { provider, model_id } = model;
+        let text =
+            format!("the model {provider}/{model_id} can't be asked: {why}; `picofleet models list` shows all models and what they lack");
+        Err(Failure::Usage(text).into())
+    }
+}
+
+/// The services of an application's registry and a configuration, still without what tools reach, and what new conversations get. Nothing
+/// is made.
+pub(crate) fn services(registry: Registry, config: &Config) -> (Services, Fresh) {
     let models = Arc::new(crate::models::models(config));
     let model = models.default_model(&config.defaults);
     let fresh = Fresh {
         model: model.map(|model| ModelRef { provider: model.provider.clone(), model_id: model.id.clone() }),
         thinking_level: config.defaults.thinking_level.unwrap_or(ThinkingLevel::Off),
+        problems: models.problems().map(|(provider, error)| (provider.to_owned(), error.with_causes())).collect(),
     };
+    (Services::new(registry, Arc::new(Configured(models))), fresh)
+}
+
+/// The same with the workspace, which is made where there is none.
+///
+/// # Errors
+/// That it can't be used.
+pub(crate) async fn in_workspace(services: Services, config: &Config, workspace: &Path) -> anyhow::Result<Services> {
     if let Some(user) = config.tools.user {
         may_choose(user, rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())?;
     }
@@ -91,8 +115,7 @@ pub(crate) async fn services(registry: Registry, config: &Config, workspace: &Pa
         options.variables.insert("HOME".into(), home.into());
     }
     let env = LocalEnv::open(options).with_context(|| format!("use the workspace {}", workspace.display()))?;
-    let services = Services::new(registry, Arc::new(Configured(models))).with_env(Arc::new(env));
-    Ok((services, fresh))
+    Ok(services.with_env(Arc::new(env)))
 }
 
 /// Whether a process of this user and group may run commands as another one.

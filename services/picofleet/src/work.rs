@@ -3,13 +3,14 @@
 mod configure;
 mod interrupts;
 mod session;
+mod unfinished;
 mod verdict;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use picofleet_harness::effects::Services;
 use picofleet_harness::host::{Conversation, Harness};
@@ -24,6 +25,7 @@ use crate::stores::StoreArgs;
 
 pub(crate) use configure::{configure, model, tools};
 pub(crate) use interrupts::Interrupts;
+pub(crate) use unfinished::{Unfinished, askable};
 pub(crate) use verdict::{unanswered, verdict};
 
 /// Which session, and how it works.
@@ -34,7 +36,7 @@ pub(crate) struct Target {
     /// The session to go on with
     #[arg(long, conflicts_with = "latest")]
     pub(crate) session: Option<SessionId>,
-    /// Go on with the newest session
+    /// Go on with the session that was used last
     #[arg(long = "continue")]
     pub(crate) latest: bool,
     /// The conversation of that session, such as a fork; without it the one that the session began with
@@ -64,19 +66,40 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) async fn open(target: Target, registry: Registry, config: &Config) -> anyhow::Result<Self> {
         let url = target.store.url(config)?;
+        let (services, fresh) = crate::services::services(registry, config);
+        // Before anything is made for what can't be.
+        let named = target.model.as_deref().map(|name| model(name, &services)).transpose()?;
+        target.tools.iter().try_for_each(|names| tools(names, &services).map(drop))?;
+        if target.session.is_none() && !target.latest {
+            let Some(first) = named.as_ref().or(fresh.model.as_ref()) else { bail!(configure::no_model()) };
+            fresh.usable(first)?;
+        } else if !url.exists() {
+            // It would be made, to find nothing in it.
+            bail!(session::none(&target, &url));
+        }
         let (opening, fsync) = (url.clone(), config.storage.fsync);
         let workspace = target.workspace.as_deref().unwrap_or(&config.tools.workspace);
         let store = tokio::task::spawn_blocking(move || opening.open(fsync)).await.context("open the store")??;
-        let (services, fresh) = crate::services::services(registry, config, workspace).await?;
-        // Before a session is made for what can't be.
-        target.model.iter().try_for_each(|name| model(name, &services).map(drop))?;
-        target.tools.iter().try_for_each(|names| tools(names, &services).map(drop))?;
+        let services = crate::services::in_workspace(services, config, workspace).await?;
         Ok(Self { target, url, store, services, fresh })
     }
 
     /// The session that the command line names, or a new one.
     pub(crate) async fn session(&self) -> anyhow::Result<SessionId> {
         session::session(&*self.store, &self.target, &self.url).await
+    }
+
+    /// Whether the session is a new one.
+    pub(crate) const fn begins(&self) -> bool {
+        self.target.session.is_none() && !self.target.latest
+    }
+
+    /// What the conversation of a session left when it was used last. Nothing is opened for that.
+    pub(crate) async fn unfinished(&self, session: SessionId) -> anyhow::Result<Unfinished> {
+        if self.begins() {
+            return Ok(Unfinished::default());
+        }
+        unfinished::read(self, session).await
     }
 
     /// The conversation that the command line names, or that the session began with.

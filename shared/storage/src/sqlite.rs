@@ -175,7 +175,7 @@ impl SqliteStore {
         }
         lock::one_name(path, &file)?;
         schema::whole(&place, file.len())?;
-        let connection = schema::reader(path).map_err(|error| place.unopened(error))?;
+        let connection = schema::reader(path).map_err(|error| place.unread(error))?;
         let partitions = schema::check(&connection, &place)?;
         let pool = Arc::new(Pool::new(place.clone(), SqliteOptions::default().readers));
         let (imports, exports) = (Imports::default(), Exports::default());

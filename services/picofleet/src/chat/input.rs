@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::history::{HISTORY_MAX, History};
 use super::screen::{Screen, write};
+use crate::failure::last_words;
 use crate::terminal;
 
 const PROMPT: &str = "> ";
@@ -30,6 +31,8 @@ const NO_PASTE_MARKS: &str = "\x1b[?2004l";
 pub(super) enum Typed {
     /// A line.
     Line(String),
+    /// Bytes that are no text. The line that they were in is gone.
+    NoText,
     /// Esc.
     Escape,
     /// Ctrl-C, which a line editor gets as a key.
@@ -111,7 +114,11 @@ impl Drop for Input {
         let (rest, editing) = screen.close();
         // Nothing can be done about a terminal that is gone.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
-        let _ = if editing { write(&format!("{NO_PASTE_MARKS}\n{rest}")) } else { write(&rest) };
+        let text = if editing { format!("{NO_PASTE_MARKS}\n{rest}") } else { rest };
+        last_words(move || {
+            let mut out = io::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        });
     }
 }
 
@@ -130,10 +137,10 @@ fn serve(asked: &std::sync::mpsc::Receiver<()>, typed: &mpsc::Sender<Typed>, mut
 }
 
 fn plain() -> Typed {
-    let mut line = String::new();
-    match io::stdin().lock().read_line(&mut line) {
+    let mut line = Vec::new();
+    match io::stdin().lock().read_until(b'\n', &mut line) {
         Ok(0) => Typed::End,
-        Ok(_) => Typed::Line(line),
+        Ok(_) => String::from_utf8(line).map_or(Typed::NoText, Typed::Line),
         Err(error) => Typed::Failed(error.to_string()),
     }
 }
@@ -177,6 +184,7 @@ impl Lines {
             Err(ReadlineError::Interrupted) if self.escaped.swap(false, Ordering::AcqRel) => Typed::Escape,
             Err(ReadlineError::Interrupted) => Typed::Interrupt,
             Err(ReadlineError::Eof) => Typed::End,
+            Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => Typed::NoText,
             Err(error) => Typed::Failed(error.to_string()),
         }
     }

@@ -10,6 +10,10 @@ use tokio::sync::Notify;
 /// How much text waits until no more of it is wanted, in bytes.
 const WAITING_MAX: usize = 64 * 1024;
 
+/// A text that shows nothing: up one line, and down again. The editor has room for one text that it did not look at yet, so that this one is
+/// taken only when it has looked at the one before, which may otherwise be lost with its last line.
+const NOTHING: &str = "\x1b[A\n";
+
 /// A terminal that a line editor uses, too. Handing text to the editor waits for it to look, and between two lines it does not look: so
 /// that is done by a thread of its own, and never by who asks for the next line.
 #[derive(Clone)]
@@ -106,7 +110,7 @@ impl Shared {
 
     fn serve(&self, mut printer: impl ExternalPrinter) {
         while let Some(text) = self.next() {
-            let printed = printer.print(text);
+            let printed = printer.print(text).and_then(|()| printer.print(NOTHING.to_owned()));
             let mut state = self.lock();
             state.handed.clear();
             if let Err(error) = printed {
@@ -147,6 +151,9 @@ mod tests {
 
     impl ExternalPrinter for Editor {
         fn print(&mut self, text: String) -> rustyline::Result<()> {
+            if text == NOTHING {
+                return Ok(());
+            }
             self.0.send(text).map_err(|_| io::Error::other("nobody looks").into())
         }
     }
@@ -176,6 +183,33 @@ mod tests {
         });
         screen.print("two\n").unwrap();
         assert_eq!(screen.close(), ("one\ntwo\n".to_owned(), false));
+        drop(shown);
+    }
+
+    /// What the editor has room for and did not look at is not lost when it does not run again.
+    #[test]
+    fn a_text_that_the_editor_did_not_look_at_is_not_lost() {
+        /// An editor with room for one text, as the real one has, that tells when it is handed one.
+        struct Roomy(mpsc::SyncSender<String>, mpsc::SyncSender<()>);
+
+        impl ExternalPrinter for Roomy {
+            fn print(&mut self, text: String) -> rustyline::Result<()> {
+                let _ = self.1.send(());
+                self.0.send(text).map_err(|_| io::Error::other("nobody looks").into())
+            }
+        }
+
+        let (sender, shown) = mpsc::sync_channel(1);
+        let (handed, begun) = mpsc::sync_channel(8);
+        let screen = Screen::start(Roomy(sender, handed)).unwrap();
+        screen.edit(|| {
+            screen.print("one\n").unwrap();
+            // The second text waits for the first to be looked at, which does not happen before the line ends.
+            for _ in 0..2 {
+                begun.recv_timeout(std::time::Duration::from_secs(60)).expect("another text is handed over");
+            }
+        });
+        assert_eq!(screen.close(), ("one\n".to_owned(), false));
         drop(shown);
     }
 

@@ -43,7 +43,7 @@ enum Style {
 impl Show {
     pub(super) fn new() -> Self {
         Self {
-            color: colors(),
+            color: colors(&std::io::stdout()),
             ready: String::new(),
             open: String::new(),
             style: Style::Plain,

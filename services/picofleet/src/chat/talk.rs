@@ -186,6 +186,10 @@ impl<'a> Talk<'a> {
             }
             Typed::Interrupt => return Ok(self.stop_or_leave()),
             Typed::End => return Ok(self.leave()),
+            Typed::NoText => {
+                self.show.note("that line is no UTF-8 text and was not said; say it again, in UTF-8");
+                return Ok(true);
+            }
             Typed::Failed(why) => bail!("the input can't be read: {why}"),
         };
         let command = Command::read(&line);

@@ -13,6 +13,7 @@ const PREFIX: &str = "PICOFLEET_";
 const SEPARATOR: &str = "__";
 
 /// A variable that overrides the file.
+#[derive(Clone, Debug)]
 pub(super) struct Override {
     /// Its name.
     pub(super) variable: String,
@@ -34,7 +35,12 @@ pub(super) fn merge(file: &str, text: &str, variables: impl Iterator<Item = (OsS
     // The whole file first, on its own: its errors then have their line.
     let in_file = |error: toml::de::Error| {
         let at = error.span().map_or_else(|| file.to_owned(), |span| place::line(file, text, span.start));
-        anyhow::anyhow!("{at}: {}", told(error.message())).context(format!("{file} is no configuration"))
+        // A key that is not known is in the message.
+        let about_value =
+            REPEATING.iter().any(|(begin, _)| error.message().starts_with(begin)) || error.message().starts_with("missing field ");
+        let key = error.span().filter(|_| about_value).and_then(|span| place::key(text, span.start));
+        let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
+        anyhow::anyhow!("{at}: {key}{}", told(error.message())).context(format!("{file} is no configuration"))
     };
     let alone: Config = toml::from_str(text).map_err(in_file)?;
     let base = Value::Table(toml::from_str(text).map_err(in_file)?);
@@ -161,5 +167,14 @@ fn told(message: &str) -> String {
     let Some((_, instead)) = REPEATING.iter().find(|(begin, _)| message.starts_with(begin)) else { return message.to_owned() };
     // What is expected stands last, and a value can't be behind it.
     let expected = message.rfind(", expected ").and_then(|at| message.get(at..)).unwrap_or_default();
-    format!("{instead}{expected}")
+    format!("{instead}{}", plain(expected))
+}
+
+/// What is expected, in words of the file and not of the program.
+fn plain(expected: &str) -> String {
+    match expected.strip_prefix(", expected ") {
+        Some("u16" | "u32" | "u64" | "usize" | "i64") => ", expected a whole number".to_owned(),
+        Some(kind) if kind.starts_with("struct ") || kind == "a map" => ", expected a table".to_owned(),
+        _ => expected.to_owned(),
+    }
 }

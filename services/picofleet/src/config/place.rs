@@ -22,6 +22,44 @@ pub(super) fn of(file: &str, text: &str, overrides: &[Override], path: &str) -> 
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
+/// The key whose value is at a place of a file.
+pub(super) fn key(text: &str, at: usize) -> Option<String> {
+    let table = DeTable::parse(text).ok()?;
+    let mut path = Vec::new();
+    key_in_table(table.get_ref(), at, &mut path);
+    (!path.is_empty()).then(|| path.join("."))
+}
+
+fn key_in_table(table: &DeTable<'_>, at: usize, path: &mut Vec<String>) {
+    // The parts of a table stand in several places, so that its own place says nothing: what is in it does.
+    for (key, value) in table {
+        let above = path.len();
+        path.push(key.get_ref().to_string());
+        if key.span().contains(&at) || key_in_value(value, at, path) {
+            return;
+        }
+        path.truncate(above);
+    }
+}
+
+fn key_in_value(value: &Spanned<DeValue<'_>>, at: usize, path: &mut Vec<String>) -> bool {
+    let above = path.len();
+    match value.get_ref() {
+        DeValue::Table(table) => key_in_table(table, at, path),
+        DeValue::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                path.push(index.to_string());
+                if key_in_value(item, at, path) {
+                    return true;
+                }
+                path.truncate(above);
+            }
+        }
+        _ => {}
+    }
+    path.len() > above || value.span().contains(&at)
+}
+
 /// A place in a file as editors take it.
 pub(super) fn line(file: &str, text: &str, at: usize) -> String {
     let lines = text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count();

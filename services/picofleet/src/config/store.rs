@@ -1,5 +1,7 @@
 //! Which store a URL names.
 
+mod ready;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -81,6 +83,8 @@ impl StoreUrl {
     /// # Errors
     /// What is wrong with the file.
     pub fn open(&self, fsync: bool) -> anyhow::Result<Arc<dyn Store>> {
+        // Before the lock file and whatever else is made beside it.
+        ready::to_write(self)?;
         Ok(match self {
             Self::Sqlite(path) => {
                 let durability = if fsync { Durability::Power } else { Durability::Process };
@@ -97,11 +101,20 @@ impl StoreUrl {
         })
     }
 
+    /// Whether it is there; memory never is.
+    pub(crate) fn exists(&self) -> bool {
+        match self {
+            Self::Sqlite(path) | Self::Jsonl(path) => path.exists(),
+            Self::Memory => false,
+        }
+    }
+
     /// Opens it to look at it: nothing is made and nothing is written, and it may be in use. It blocks for as long as that takes.
     ///
     /// # Errors
     /// What is wrong with the file; that memory has nothing to look at.
     pub fn look(&self) -> anyhow::Result<Arc<dyn Store>> {
+        ready::to_read(self)?;
         Ok(match self {
             Self::Sqlite(path) => Arc::new(SqliteStore::open_read_only(path).with_context(|| format!("look at {}", path.display()))?),
             Self::Jsonl(path) => Arc::new(JsonlStore::open_read_only(path).with_context(|| format!("look at {}", path.display()))?),

@@ -5,7 +5,7 @@ use super::*;
 const FILE: &str = "[providers.local]\napi = \"openai-completions\"\nbase_url = \"http://127.0.0.1:1\"\napi_key_env = \"KEY\"\n";
 
 fn parsed(text: &str, variables: &[(&str, &str)]) -> anyhow::Result<Config> {
-    parse("p.toml", text, variables.iter().map(|(k, v)| (k.into(), v.into())))
+    parse("p.toml", text, variables.iter().map(|(k, v)| (k.into(), v.into()))).map(|merged| merged.config)
 }
 
 fn error(text: &str, variables: &[(&str, &str)]) -> String {
@@ -77,7 +77,7 @@ fn only_overrides_must_be_utf_8() {
 
     let read = |name: &[u8], value: &[u8]| {
         let variable = (OsString::from_vec(name.to_vec()), OsString::from_vec(value.to_vec()));
-        parse("p.toml", "", std::iter::once(variable)).map_err(|error| format!("{error:#}"))
+        parse("p.toml", "", std::iter::once(variable)).map(|merged| merged.config).map_err(|error| format!("{error:#}"))
     };
     for (name, value) in [(&b"OTHER__X"[..], &b"\xff"[..]), (b"OTHER\xff__X", b"x"), (b"PICOFLEET_VECTORS", b"\xff")] {
         assert_eq!(read(name, value), Ok(Config::default()));
@@ -115,7 +115,7 @@ fn of_many_variables_only_the_bad_one_is_named() {
     let good = [("PICOFLEET_STORAGE__URL", "memory:"), ("PICOFLEET_DEFAULTS__MODEL", "scripted/demo")];
     for (variable, value, text) in [
         ("PICOFLEET_STORAGE__SPEED", "3", "unknown field `speed`"),
-        ("PICOFLEET_TOOLS__USER", "root", "a value of the wrong type, expected struct User"),
+        ("PICOFLEET_TOOLS__USER", "root", "a value of the wrong type, expected a table"),
         ("PICOFLEET_PROVIDERS__LOCAL__API", "smoke-signals", "an unknown word, expected one of `openai-completions`"),
         ("PICOFLEET_DEFAULTS__THINKING_LEVEL", "a lot", "an unknown word, expected one of `off`"),
         ("PICOFLEET_PROVIDERS__X__BASE_URL", "http://127.0.0.1:1", "missing field `api`"),

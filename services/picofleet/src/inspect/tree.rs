@@ -3,13 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use picofleet_harness::inspection::TaskInspection;
-use picofleet_session::storage::{Head, PAGE_MAX, SessionReader, SessionRecord, SubmissionQuery, TaskFilter, TaskQuery};
+use picofleet_session::storage::{
+    EntryQuery, Head, PAGE_MAX, SessionReader, SessionRecord, StorageError, SubmissionQuery, TaskFilter, TaskQuery,
+};
 use picofleet_session::{
-    ConversationId, ConversationRecord, SubmissionRecord, SubmissionState, SubmissionStatus, TaskId, TaskRecord, TaskState, TaskStatus,
+    ConversationId, ConversationRecord, EntryId, EntryRecord, SubmissionRecord, SubmissionState, SubmissionStatus, TaskId, TaskRecord,
+    TaskState, TaskStatus,
 };
 use serde::Serialize;
 
 use super::view::{Live, all, outcome_word};
+use crate::glance;
 use crate::output::{self, Format};
 use crate::terminal;
 
@@ -24,10 +28,45 @@ struct Overview<'a> {
     tasks: Vec<TaskInspection>,
     /// Its queued and placed submissions.
     submissions: Vec<SubmissionRecord>,
+    /// The newest entries of each conversation.
+    entries: Vec<Entry>,
     quarantined: bool,
     /// Tasks that are over, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     over: Option<Vec<TaskRecord>>,
+}
+
+/// How many entries of each conversation are listed.
+const ENTRIES_MAX: u32 = 20;
+
+/// An entry in few words; by its id all of it is shown.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    id: EntryId,
+    conversation_id: ConversationId,
+    kind: String,
+    /// Who said it, and how it begins; absent for one that nobody said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+impl Entry {
+    fn new(record: &EntryRecord) -> Self {
+        let text = crate::transcript_line(record).map(|line| glance::begin(&line));
+        Self { id: record.id, conversation_id: record.conversation_id, kind: record.kind.clone(), text }
+    }
+}
+
+/// The newest entries of each conversation, in their order, without those that a fork has of what it was made of.
+async fn entries(reader: &dyn SessionReader, conversations: &[ConversationRecord]) -> Result<Vec<Entry>, StorageError> {
+    let mut entries = Vec::new();
+    for ConversationRecord { id, .. } in conversations {
+        let page = reader.scan_entries(EntryQuery::all(*id), ENTRIES_MAX, None).await?;
+        entries.extend(page.items.iter().filter(|entry| entry.conversation_id == *id).map(Entry::new));
+    }
+    entries.sort_by_key(|entry| entry.id);
+    Ok(entries)
 }
 
 pub(super) async fn show(reader: &dyn SessionReader, live: &Live, session: SessionRecord, all: bool, format: Format) -> anyhow::Result<()> {
@@ -44,10 +83,20 @@ pub(super) async fn show(reader: &dyn SessionReader, live: &Live, session: Sessi
     } else {
         None
     };
+    let entries = entries(reader, &live.conversations).await?;
     if format == Format::Json {
         let tasks = live.tree.live.values().map(|record| TaskInspection { record: record.clone(), state: live.view(record) }).collect();
         let quarantined = session.state == picofleet_session::storage::SessionState::Quarantined;
-        return output::json(&Overview { session, head, conversations: &live.conversations, tasks, submissions, quarantined, over });
+        return output::json(&Overview {
+            session,
+            head,
+            conversations: &live.conversations,
+            tasks,
+            submissions,
+            entries,
+            quarantined,
+            over,
+        });
     }
     let mut text = format!(
         "{}\n{}, made {}; commit {} at {}\n",
@@ -59,8 +108,15 @@ pub(super) async fn show(reader: &dyn SessionReader, live: &Live, session: Sessi
     );
     let tasks: BTreeMap<TaskId, &TaskRecord> = live.tree.live.values().chain(over.iter().flatten()).map(|task| (task.id, task)).collect();
     let conversations = live.conversations.iter().map(|record| (record.id, record)).collect();
-    Tree { live, tasks, conversations, submissions: &submissions }.write(&mut text);
-    output::data(&text)
+    Tree { live, tasks, conversations, submissions: &submissions, entries: &entries }.write(&mut text);
+    output::data(&text)?;
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let id = session.id;
+    output::remark(&format!(
+        "the newest {ENTRIES_MAX} entries of each conversation; `picofleet inspect {id} ID` shows an entry, a task or a submission, `export` all"
+    ))
 }
 
 /// What stands in the tree.
@@ -75,6 +131,7 @@ struct Tree<'a> {
     tasks: BTreeMap<TaskId, &'a TaskRecord>,
     conversations: BTreeMap<ConversationId, &'a ConversationRecord>,
     submissions: &'a [SubmissionRecord],
+    entries: &'a [Entry],
 }
 
 impl Tree<'_> {
@@ -126,6 +183,8 @@ impl Tree<'_> {
                 let mut lines = vec![format!("conversation {id}{}{}", owner.unwrap_or_default(), fork.unwrap_or_default())];
                 let own = self.submissions.iter().filter(|submission| submission.conversation_id == id);
                 lines.extend(own.map(|submission| format!("  {}", submission_line(submission))));
+                let own = self.entries.iter().filter(|entry| entry.conversation_id == id);
+                lines.extend(own.map(|entry| format!("  entry {} {}", entry.id, entry.text.as_deref().unwrap_or(&entry.kind))));
                 lines
             }
         }

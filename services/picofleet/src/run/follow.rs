@@ -61,7 +61,10 @@ async fn begin<'a>(engine: &'a Engine, session: SessionId, run: &Run<'_>) -> any
     let conversation = run.work.conversation(&engine.harness(session)).await?;
     // At once: unfinished work went on when the session opened, and what it does is shown.
     let watch = engine.watch(session, conversation.id()).await?;
-    let printer = Printer::new(watch.mount());
+    let mut printer = Printer::new(watch.mount());
+    if let Some(remark) = run.remark(session) {
+        printer.note(&remark)?;
+    }
     configure(&conversation, run.work).await?;
     let wanted = run.submit(&conversation).await?;
     Ok((Follow { engine, session, conversation: conversation.id(), watch, wanted, aborted: false, missed: false }, printer))

@@ -55,6 +55,8 @@ struct Lines {
     settled: Option<SubmissionRecord>,
     /// Why the last answer failed.
     failure: Option<String>,
+    /// The text of the last answer.
+    text: Option<String>,
     /// Somebody is being answered.
     busy: bool,
 }
@@ -75,6 +77,9 @@ struct Ended<'a> {
     /// The submission as it was settled; absent where nothing was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     submission: Option<&'a SubmissionRecord>,
+    /// The text of the last answer; absent where none came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
     /// Why there is no answer; absent where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -88,11 +93,14 @@ impl Lines {
         let conversation = run.work.conversation(&harness).await?;
         let events = conversation.events().await?;
         let busy = events.snapshot().run.is_some();
+        if let Some(remark) = run.remark(session) {
+            output::remark(&remark)?;
+        }
         output::json(&Begun { r#type: "session", session, conversation: conversation.id() })?;
         output::json(&AgentEvent::Snapshot(Box::new(events.snapshot().clone())))?;
         configure(&conversation, run.work).await?;
         let wanted = run.submit(&conversation).await?;
-        Ok(Self { harness, conversation, events, wanted, settled: None, failure: None, busy })
+        Ok(Self { harness, conversation, events, wanted, settled: None, failure: None, text: None, busy })
     }
 
     const fn done(&self) -> bool {
@@ -122,9 +130,10 @@ impl Lines {
 
     /// Notes how an answer ended.
     fn ended(&mut self, entry: &EntryRecord) {
-        for message in entry.model.iter().flatten() {
-            if let Message::Assistant(message) = message {
+        for said in entry.model.iter().flatten() {
+            if let Message::Assistant(message) = said {
                 self.failure.clone_from(&message.error_message);
+                self.text = Some(said.text()).filter(|text| !text.is_empty());
             }
         }
     }
@@ -143,7 +152,7 @@ impl Lines {
         let session = self.harness.session();
         let verdict = verdict(self.settled.as_ref(), self.failure.as_deref());
         let error = verdict.as_ref().err().map(ToString::to_string);
-        output::json(&Ended { r#type: "result", session, submission: self.settled.as_ref(), error, usage })?;
+        output::json(&Ended { r#type: "result", session, submission: self.settled.as_ref(), text: self.text.as_deref(), error, usage })?;
         verdict
     }
 }

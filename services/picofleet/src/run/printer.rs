@@ -21,6 +21,8 @@ struct Shown(Vec<usize>);
 /// Shows text, thinking, calls with their output, and at the end what it cost.
 pub(super) struct Printer {
     color: bool,
+    /// Standard error shows colors.
+    remark_color: bool,
     shown: Shown,
     /// The output of each call that was shown.
     output: ToolOutput,
@@ -40,7 +42,8 @@ impl Printer {
     /// What stands in the documents now is not part of what the run costs.
     pub(super) fn new(documents: &Mount) -> Self {
         Self {
-            color: colors(),
+            color: colors(&std::io::stdout()),
+            remark_color: colors(&std::io::stderr()),
             shown: Shown::default(),
             output: ToolOutput::default(),
             open_line: false,
@@ -86,10 +89,12 @@ impl Printer {
         self.failure.as_deref()
     }
 
-    /// A remark that is not the model's.
+    /// A remark that is not the model's: to standard error, so that standard output has what was said and done and nothing else.
     pub(super) fn note(&mut self, text: &str) -> anyhow::Result<()> {
         self.close_line()?;
-        self.write(&self.dim(&format!("[{}]\n", terminal::line(text))))
+        let text = format!("[{}]\n", terminal::line(text));
+        let text = if self.remark_color { format!("\x1b[2m{text}\x1b[0m") } else { text };
+        std::io::stderr().write_all(text.as_bytes()).context("write to standard error")
     }
 
     fn partial(&mut self, message: &Json) -> anyhow::Result<()> {

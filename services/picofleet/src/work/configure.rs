@@ -29,14 +29,16 @@ fn patch(stored: &ConversationConfig, work: &Work) -> anyhow::Result<ConfigPatch
     if let Some(name) = &work.target.model {
         patch.model = Some(Some(model(name, &work.services)?));
     }
-    ensure!(
-        stored.model.is_some() || patch.model.is_some(),
-        Failure::Usage("there is no default model; name one of `picofleet models list` with --model".to_owned())
-    );
+    ensure!(stored.model.is_some() || patch.model.is_some(), no_model());
     if let Some(names) = &work.target.tools {
         patch.active_tools = Some(tools(names, &work.services)?);
     }
     Ok(patch)
+}
+
+/// What is said where nothing names a model.
+pub(super) fn no_model() -> Failure {
+    Failure::Usage("there is no default model; name one of `picofleet models list` with --model".to_owned())
 }
 
 /// The model of this name, if it is configured.

@@ -1,20 +1,15 @@
 //! `chat`, from a pipe and at a terminal.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::AsFd;
 use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::termios::{ControlModes, InputModes, LocalModes, OutputModes, tcgetattr};
+use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::Child;
 
 use crate::place::{Ended, Place, RUNS, soon};
-use crate::terminal::terminal;
+use crate::terminal::{Terminal, modes, send};
 
 /// Answers by what was said last; `files` calls a tool first, `slow` waits.
-const SCRIPT: &str = r#"
+pub(crate) const SCRIPT: &str = r#"
 turns = [
     { when = { user = "slow", turn = 0 }, blocks = [{ type = "text", chunks = ["begun\n"] }, { type = "delay", ms = 600000 }] },
     { when = { user = "files", turn = 0 }, blocks = [{ type = "toolCall", name = "bash", arguments = { command = "echo from-the-tool" } }] },
@@ -39,10 +34,10 @@ error = "400 no \u001b[31msuch\nthing"
 "#;
 
 /// Says lines, one after the other, and leaves at the end of them.
-async fn piped(place: &Place, arguments: &[&str], lines: &str) -> Ended {
+pub(crate) async fn piped(place: &Place, arguments: &[&str], lines: impl AsRef<[u8]>) -> Ended {
     let mut command = place.command(&[&["chat"], arguments].concat());
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(lines.as_bytes()).await.unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_ref()).await.unwrap();
     Ended::of(child).await
 }
 
@@ -202,79 +197,6 @@ async fn usage_errors_are_said_as_elsewhere() {
     assert!(nothing.contains("leave out --continue"), "{nothing}");
 }
 
-/// A chat at a terminal.
-struct Terminal {
-    child: Child,
-    keys: File,
-    /// How the terminal was before.
-    before: Modes,
-    shown: tokio::sync::mpsc::Receiver<String>,
-    text: String,
-}
-
-impl Terminal {
-    fn open(place: &Place, arguments: &[&str]) -> Self {
-        let (shows, written) = terminal();
-        let before = modes(&shows);
-        let mut command = place.command(&[&["chat"], arguments].concat());
-        let ends = || Stdio::from(written.try_clone().unwrap());
-        command.stdin(ends()).stdout(ends()).stderr(ends()).env("TERM", "xterm");
-        let child = command.spawn().unwrap();
-        // The test's own ends, or the terminal would never be closed.
-        drop((command, written));
-        let (sender, shown) = tokio::sync::mpsc::channel(1_024);
-        let keys = File::from(shows);
-        let mut reads = keys.try_clone().unwrap();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            // The end is an error when the last program closes a terminal.
-            while let Ok(count @ 1..) = reads.read(&mut bytes) {
-                if sender.blocking_send(String::from_utf8_lossy(&bytes[..count]).into_owned()).is_err() {
-                    break;
-                }
-            }
-        });
-        Self { child, keys, before, shown, text: String::new() }
-    }
-
-    /// Waits until a text is shown, and forgets what came up to it.
-    async fn until(&mut self, wanted: &str) {
-        loop {
-            if let Some((_, rest)) = self.text.split_once(wanted) {
-                self.text = rest.to_owned();
-                return;
-            }
-            match soon(wanted, self.shown.recv()).await {
-                Some(more) => self.text.push_str(&more),
-                None => panic!("it ended without {wanted:?}: {:?}", self.text),
-            }
-        }
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.keys.write_all(keys.as_bytes()).unwrap();
-    }
-
-    /// Waits for its end, which leaves the terminal as it was.
-    async fn end(mut self) -> Option<i32> {
-        let code = soon("the end of the chat", self.child.wait()).await.unwrap().code();
-        assert_eq!(modes(&self.keys), self.before);
-        code
-    }
-}
-
-fn send(child: &Child, signal: Signal) {
-    kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
-}
-
-type Modes = (InputModes, OutputModes, ControlModes, LocalModes);
-
-/// How a terminal treats what is typed and shown.
-fn modes(terminal: impl AsFd) -> Modes {
-    let now = tcgetattr(terminal).unwrap();
-    (now.input_modes, now.output_modes, now.control_modes, now.local_modes)
-}
-
 const ENTER: &str = "\r";
 const ESCAPE: &str = "\x1b";
 const CTRL_C: &str = "\x03";
@@ -287,9 +209,9 @@ async fn what_is_typed_while_it_works_steers() {
     let place = Place::scripted(SCRIPT);
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
-    chat.press(&format!("please wait{ENTER}"));
+    chat.press(format!("please wait{ENTER}"));
     chat.until("waits").await;
-    chat.press(&format!("go the other way{ENTER}"));
+    chat.press(format!("go the other way{ENTER}"));
     chat.until("[queued]").await;
     place.write("workspace/go", "");
     chat.until("went the other way").await;
@@ -318,9 +240,9 @@ async fn what_is_for_later_is_said_after_the_answer() {
     let place = Place::scripted(SCRIPT);
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
-    chat.press(&format!("please wait{ENTER}"));
+    chat.press(format!("please wait{ENTER}"));
     chat.until("waits").await;
-    chat.press(&format!("/later go the other way{ENTER}"));
+    chat.press(format!("/later go the other way{ENTER}"));
     chat.until("[queued]").await;
     place.write("workspace/go", "");
     chat.until("second answer").await;
@@ -338,7 +260,7 @@ async fn keys_work_while_tools_flood_the_terminal() {
     let place = Place::scripted(&format!("[[turns]]\nblocks = [{}]\n", [call; 12].join(", ")));
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
-    chat.press(&format!("flood{ENTER}"));
+    chat.press(format!("flood{ENTER}"));
     chat.until("\x1b[2mnoise\x1b").await;
     // Each ends a line of the editor.
     for _ in 0..20 {
@@ -363,7 +285,7 @@ async fn signals_that_end_programs_leave_the_terminal_as_it_was() {
             let mut chat = Terminal::open(&place, &[]);
             chat.until("> ").await;
             if works {
-                chat.press(&format!("slow{ENTER}"));
+                chat.press(format!("slow{ENTER}"));
                 chat.until("begun").await;
                 chat.until("> ").await;
             }
@@ -404,7 +326,7 @@ async fn escape_and_ctrl_c_abort_what_runs_and_nothing_else() {
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
     for key in [ESCAPE, CTRL_C] {
-        chat.press(&format!("slow{ENTER}"));
+        chat.press(format!("slow{ENTER}"));
         chat.until("begun").await;
         chat.press(key);
         chat.until("[aborting]").await;
@@ -430,13 +352,13 @@ async fn the_history_comes_back_in_the_next_chat() {
     place.set("XDG_STATE_HOME", state);
     let mut chat = Terminal::open(&place, &[]);
     chat.until("> ").await;
-    chat.press(&format!("hello{ENTER}"));
+    chat.press(format!("hello{ENTER}"));
     chat.until("first answer").await;
-    chat.press(&format!("/quit{ENTER}"));
+    chat.press(format!("/quit{ENTER}"));
     assert_eq!(chat.end().await, Some(0));
     let mut chat = Terminal::open(&place, &["--continue"]);
     chat.until("> ").await;
-    chat.press(&format!("{UP}{UP} again{ENTER}"));
+    chat.press(format!("{UP}{UP} again{ENTER}"));
     chat.until("second answer").await;
     chat.press(CTRL_D);
     assert_eq!(chat.end().await, Some(0));

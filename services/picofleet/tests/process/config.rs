@@ -32,6 +32,8 @@ async fn what_is_configured_is_printed_as_json_too() {
     assert_eq!(check, "{\"file\":\"picofleet.toml\",\"providers\":1,\"models\":1}\n");
     let shown = place.run(&["config", "show", "-o", "json"]).await.with(0);
     assert!(shown.contains("\"storage\":{\"url\":\"sqlite:./picofleet.db\",\"fsync\":true}") && !shown.contains("hunter2"), "{shown}");
+    let not_set = shown.split_once("\"notSet\":[").unwrap().1;
+    assert!(not_set.contains("\"storage.url\"") && not_set.contains("\"tools.workspace\"") && !not_set.contains("base_url"), "{shown}");
     let models = place.run(&["models", "list", "-o", "json"]).await.with(0);
     let begin = "{\"models\":[{\"model\":\"a/m\",\"api\":\"anthropic-messages\",\"contextWindow\":100,\"maxTokens\":10,\"default\":true}";
     assert!(models.starts_with(begin) && models.contains("\"problems\":[{\"provider\":\"a\",\"error\":"), "{models}");
@@ -75,7 +77,7 @@ async fn what_is_wrong_is_told_with_its_line() {
             "picofleet.toml:2: storage.url: sqlite: is followed by the path of a file, jsonl: by that of a directory",
         ),
         ("[storage]\nurl = \"hunter2\"\n", "picofleet.toml:2: storage.url: no store has such a URL"),
-        ("[defaults]\nthinking_level = \"hunter2\"\n", "picofleet.toml:2: an unknown word, expected one of `off`"),
+        ("[defaults]\nthinking_level = \"hunter2\"\n", "picofleet.toml:2: defaults.thinking_level: an unknown word, expected one of `off`"),
         ("[defaults]\nmodel = \"a/m\"\n", "picofleet.toml:2: defaults.model: there is no provider"),
         (
             "[providers.a]\napi = \"openai-responses\"\nbase_url = \"http://u:hunter2@a\"\n",
@@ -85,7 +87,7 @@ async fn what_is_wrong_is_told_with_its_line() {
             "[providers.a]\napi = \"scripted\"\n[providers.a.http]\nidle_timeout_ms = 0\n",
             "picofleet.toml:4: providers.a.http.idle_timeout_ms: 0 ",
         ),
-        ("[providers.a]\napi = \"scripted\"\nheaders = \"hunter2\"\n", "picofleet.toml:3: a value of the wrong type"),
+        ("[providers.a]\napi = \"scripted\"\nheaders = \"hunter2\"\n", "picofleet.toml:3: providers.a.headers: a value of the wrong type"),
         (
             "[providers.a]\napi = \"scripted\"\n[providers.a.headers]\nx-team = \"hunter2\\nhunter2\"\n",
             "picofleet.toml:4: providers.a.headers.x-team: its value has a line break",
@@ -93,6 +95,24 @@ async fn what_is_wrong_is_told_with_its_line() {
         (
             "[providers.a]\napi = \"scripted\"\napi_key_env = \"sk-hunter2\"\n",
             "picofleet.toml:3: providers.a.api_key_env: it looks like a key",
+        ),
+        (
+            "[providers.a]\napi = \"openai-completions\"\nbase_url = \"https://a/v1/chat/completions\"\n",
+            "picofleet.toml:3: providers.a.base_url: it ends with /chat/completions, which each request adds by itself; write base_url = \"https://a/v1\"",
+        ),
+        (
+            "[storage]\nurl = \"memory:\"\n[tools]\nuser = { id = \"hunter2\", group = 1 }\n",
+            "picofleet.toml:4: tools.user.id: a value of the wrong type, expected a whole number",
+        ),
+        ("defaults = \"hunter2\"\n", "picofleet.toml:1: defaults: a value of the wrong type, expected a table"),
+        (
+            "[providers.a]\napi = \"scripted\"\n[[providers.a.models]]\nid = \"m\"\n",
+            "picofleet.toml:3: providers.a.models.0: missing field `context_window`",
+        ),
+        ("[storage]\nfsync = \"hunter2\"\n", "picofleet.toml:2: storage.fsync: a value of the wrong type, expected a boolean"),
+        (
+            "[providers.a]\napi = \"scripted\"\n[[providers.a.models]]\nid = 3\n",
+            "picofleet.toml:4: providers.a.models.0.id: a value of the wrong type, expected a string",
         ),
         ("[providers.a]\napi = \"scripted\"\n\napi_key = \"hunter2\"\n", "picofleet.toml:4: a key is not written into the configuration"),
     ] {
@@ -190,7 +210,10 @@ async fn what_is_shown_is_a_good_configuration() {
         place.run(&["config", "check", "--config", "shown.toml"]).await.with(0),
         format!("ok: shown.toml; 1 providers, 1 models\n{NOT_LOOKED_AT}")
     );
-    assert_eq!(place.run(&["config", "show", "--config", "shown.toml"]).await.with(0), shown);
+    // Nothing in it is a default any more.
+    let bare = shown.replace("  # default", "");
+    assert!(shown.contains("fsync = true  # default\n") && shown.contains("concurrency = 3\n"), "{shown}");
+    assert_eq!(place.run(&["config", "show", "--config", "shown.toml"]).await.with(0), bare);
 }
 
 #[tokio::test]

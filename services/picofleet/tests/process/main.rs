@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 mod chat;
+mod chat_input;
 mod config;
 mod kill;
+mod looks;
 mod models;
 mod place;
 mod proxy;

@@ -46,13 +46,12 @@ impl Ended {
 impl Ended {
     /// Waits for the end of a process.
     pub(crate) async fn of(mut child: Child) -> Self {
-        Self::behind(&mut child, Vec::new()).await
+        Self::behind(&mut child, Vec::new(), Vec::new()).await
     }
 
     /// The same of one whose output was read up to here.
-    async fn behind(child: &mut Child, mut printed: Vec<u8>) -> Self {
+    async fn behind(child: &mut Child, mut printed: Vec<u8>, mut errors: Vec<u8>) -> Self {
         let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        let mut errors = Vec::new();
         let read = async { tokio::join!(out.read_to_end(&mut printed), err.read_to_end(&mut errors), child.wait()) };
         let (_, _, status) = soon("the end of the program", read).await;
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -110,7 +109,7 @@ impl Place {
     }
 
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
-        Running { child: self.command(arguments).spawn().unwrap(), out: Vec::new() }
+        Running { child: self.command(arguments).spawn().unwrap(), out: Vec::new(), err: Vec::new() }
     }
 }
 
@@ -118,6 +117,7 @@ impl Place {
 pub(crate) struct Running {
     child: Child,
     out: Vec<u8>,
+    err: Vec<u8>,
 }
 
 impl Running {
@@ -133,14 +133,22 @@ impl Running {
         }
     }
 
+    /// The same of its remarks.
+    pub(crate) async fn until_remark(&mut self, text: &str) {
+        while !String::from_utf8_lossy(&self.err).contains(text) {
+            let read = soon(text, self.child.stderr.as_mut().unwrap().read_buf(&mut self.err)).await.unwrap();
+            assert!(read > 0, "it ended without {text:?}: {}", String::from_utf8_lossy(&self.err));
+        }
+    }
+
     pub(crate) fn send(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap();
         kill_process(pid, signal).unwrap();
     }
 
     pub(crate) async fn end(self) -> Ended {
-        let Self { mut child, out } = self;
-        Ended::behind(&mut child, out).await
+        let Self { mut child, out, err } = self;
+        Ended::behind(&mut child, out, err).await
     }
 
     /// Kills it with SIGKILL.

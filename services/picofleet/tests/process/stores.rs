@@ -61,14 +61,17 @@ async fn a_session_moves_between_stores() {
         assert_eq!(imported.trim(), id);
         assert_eq!(data(&place, &["export", &id, "--store", store]).await, lines, "{store}");
         let twice = place.run(&["import", "a.jsonl", "--keep-id", "--store", store]).await.with(64);
-        assert!(twice.contains(&format!("session {id} exists already")), "{twice}");
+        assert!(
+            twice.contains(&format!("session {id} exists already")) && twice.contains("import into another store with --store"),
+            "{twice}"
+        );
     }
     let new = data(&place, &["import", "a.jsonl", "-o", "json"]).await;
     assert!(new.starts_with("{\"session\":\"") && !new.contains(&id), "{new}");
     assert_eq!(data(&place, &["inspect"]).await.lines().count(), 3, "a heading and two sessions");
     for format in ["table", "json"] {
         let some = place.run(&["inspect", "--limit", "1", "-o", format]).await;
-        assert!(some.code == Some(0) && some.err.contains("there are more than 1: list them"), "{some:?}");
+        assert!(some.code == Some(0) && some.err.contains("there are 2, and these are the 1 that were used last"), "{some:?}");
         assert_eq!(place.run(&["inspect", "--limit", "2", "-o", format]).await.err, "");
     }
 
@@ -175,7 +178,7 @@ async fn a_session_and_its_records_are_shown() {
     let (place, id) = place().await;
     let before = sealed(&place);
     let tree = data(&place, &["inspect", &id, "--all"]).await;
-    assert!(tree.contains("conversation 1\n  task ") && tree.contains("pi.generation: over: completed\n    task "), "{tree}");
+    assert!(tree.contains("conversation 1\n  entry ") && tree.contains("pi.generation: over: completed\n    task "), "{tree}");
     let lines = data(&place, &["export", &id]).await;
     let entry = lines.lines().find(|line| line.contains("an answer")).unwrap();
     let number = entry.split_once("\"id\":").unwrap().1.split(',').next().unwrap();
@@ -254,7 +257,7 @@ async fn faulty(place: &Place, id: &str, what: &str, at: usize) -> Ended {
     with_faults(place, &["export", id, "full.jsonl"], &faults).await
 }
 
-async fn with_faults(place: &Place, arguments: &[&str], faults: &[(&str, &str)]) -> Ended {
+pub(crate) async fn with_faults(place: &Place, arguments: &[&str], faults: &[(&str, &str)]) -> Ended {
     let mut command = place.command(arguments);
     command.env("LD_PRELOAD", library()).envs(faults.iter().copied());
     let output = soon("a command", command.output()).await.unwrap();

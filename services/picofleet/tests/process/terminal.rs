@@ -1,13 +1,16 @@
 //! What a terminal gets.
 
-use std::fs::OpenOptions;
-use std::io::Read as _;
-use std::os::fd::OwnedFd;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Stdio;
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{ControlModes, InputModes, LocalModes, OutputModes, tcgetattr};
+use tokio::process::Child;
 
 use crate::place::{Place, RUNS, soon};
 
@@ -53,6 +56,79 @@ async fn shown(place: &Place) -> String {
     let (text, status) = soon("the end of the run", async { tokio::join!(read, child.wait()) }).await;
     assert!(status.unwrap().success());
     text.unwrap()
+}
+
+/// A chat at a terminal.
+pub(crate) struct Terminal {
+    pub(crate) child: Child,
+    pub(crate) keys: File,
+    /// How the terminal was before.
+    pub(crate) before: Modes,
+    shown: tokio::sync::mpsc::Receiver<String>,
+    text: String,
+}
+
+impl Terminal {
+    pub(crate) fn open(place: &Place, arguments: &[&str]) -> Self {
+        let (shows, written) = terminal();
+        let before = modes(&shows);
+        let mut command = place.command(&[&["chat"], arguments].concat());
+        let ends = || Stdio::from(written.try_clone().unwrap());
+        command.stdin(ends()).stdout(ends()).stderr(ends()).env("TERM", "xterm");
+        let child = command.spawn().unwrap();
+        // The test's own ends, or the terminal would never be closed.
+        drop((command, written));
+        let (sender, shown) = tokio::sync::mpsc::channel(1_024);
+        let keys = File::from(shows);
+        let mut reads = keys.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // The end is an error when the last program closes a terminal.
+            while let Ok(count @ 1..) = reads.read(&mut bytes) {
+                if sender.blocking_send(String::from_utf8_lossy(&bytes[..count]).into_owned()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, keys, before, shown, text: String::new() }
+    }
+
+    /// Waits until a text is shown, and forgets what came up to it.
+    pub(crate) async fn until(&mut self, wanted: &str) {
+        loop {
+            if let Some((_, rest)) = self.text.split_once(wanted) {
+                self.text = rest.to_owned();
+                return;
+            }
+            match soon(wanted, self.shown.recv()).await {
+                Some(more) => self.text.push_str(&more),
+                None => panic!("it ended without {wanted:?}: {:?}", self.text),
+            }
+        }
+    }
+
+    pub(crate) fn press(&mut self, keys: impl AsRef<[u8]>) {
+        self.keys.write_all(keys.as_ref()).unwrap();
+    }
+
+    /// Waits for its end, which leaves the terminal as it was.
+    pub(crate) async fn end(mut self) -> Option<i32> {
+        let code = soon("the end of the chat", self.child.wait()).await.unwrap().code();
+        assert_eq!(modes(&self.keys), self.before);
+        code
+    }
+}
+
+pub(crate) fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(child.id().unwrap().cast_signed()).unwrap(), signal).unwrap();
+}
+
+pub(crate) type Modes = (InputModes, OutputModes, ControlModes, LocalModes);
+
+/// How a terminal treats what is typed and shown.
+pub(crate) fn modes(terminal: impl AsFd) -> Modes {
+    let now = tcgetattr(terminal).unwrap();
+    (now.input_modes, now.output_modes, now.control_modes, now.local_modes)
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ fn reserved(to: &Path) -> std::io::Result<PathBuf> {
 
 fn write(from: &Place, new: &Path, to: &Path) -> Result<(), StorageError> {
     let place = Place(to.into());
-    let connection = schema::copier(&from.0).map_err(|error| from.unopened(error))?;
+    let connection = schema::copier(&from.0).map_err(|error| from.unread(error))?;
     vacuum(&connection, new).map_err(|error| place.rejected("copy", error))?;
     File::open(new).and_then(|file| file.sync_all()).map_err(|error| OpenError::io(to, error).at(to))
 }

@@ -42,8 +42,18 @@ pub enum OpenError {
         names: u64,
     },
     /// The file or its directory can't be written.
-    #[error("{} can't be written; give this process the right to write it and its directory, or open it read-only", .0.display())]
+    #[error("{} can't be written; give this process the right to write it and its directory", .0.display())]
     ReadOnly(PathBuf),
+    /// Its newest commits are in a log that can't be read without writing beside it.
+    #[error(
+        "{} has commits in its log {} and is on a file system or in a folder that can't be written, which reading a log needs; make it writable, or copy both files to a folder that is, and name the copy", file.display(), log.display()
+    )]
+    UnreadableLog {
+        /// The file.
+        file: PathBuf,
+        /// Its log.
+        log: PathBuf,
+    },
     /// The store hashes its sessions into another number of partitions.
     #[error("{} has {stored} partitions and {asked} are configured; the count never changes: configure {stored}", file.display())]
     Partitions {
@@ -156,6 +166,18 @@ impl Place {
             Some(ErrorCode::NotADatabase) => OpenError::NoDatabase(path.to_owned()).at(path),
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => OpenError::ReadOnly(path.to_owned()).at(path),
             _ => self.failed("open", error),
+        }
+    }
+}
+
+impl Place {
+    /// Opening to read failed in SQLite.
+    pub(super) fn unread(&self, error: rusqlite::Error) -> StorageError {
+        let path = &*self.0;
+        let refused = matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly));
+        match super::schema::log(path).filter(|_| refused) {
+            Some(log) => OpenError::UnreadableLog { file: path.to_owned(), log }.at(path),
+            None => self.unopened(error),
         }
     }
 }

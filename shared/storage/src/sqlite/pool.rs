@@ -63,7 +63,7 @@ impl Pool {
         let idle = self.idle().as_mut().ok_or(StorageError::Closed)?.pop();
         let connection = match idle {
             Some(connection) => connection,
-            None => schema::reader(&self.place.0).map_err(|error| self.place.unopened(error))?,
+            None => schema::reader(&self.place.0).map_err(|error| self.place.unread(error))?,
         };
         let result = snapshot(&connection, &self.place, |connection| read(connection, &self.place));
         if let (true, Some(idle)) = (connection.is_autocommit(), self.idle().as_mut()) {

@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use picofleet_session::PartitionCount;
 use picofleet_session::storage::StorageError;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::errors::{OpenError, Place};
 use super::{Durability, beside, sql};
@@ -198,8 +198,7 @@ pub(super) fn writer(path: &Path, durability: Durability) -> rusqlite::Result<Co
 
 /// A connection that only reads.
 pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
-    let connection = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_ONLY))?;
-    common(&connection)?;
+    let connection = only_read(path)?;
     // The flag above concerns the file; this also refuses a statement that would write, so that a mistake is an error.
     connection.pragma_update(None, "query_only", true)?;
     // 8 MB of pages for each reader; the system's cache has the rest.
@@ -209,9 +208,48 @@ pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
 
 /// A connection that reads the file and may write another one.
 pub(super) fn copier(path: &Path) -> rusqlite::Result<Connection> {
-    let connection = Connection::open_with_flags(path, flags(OpenFlags::SQLITE_OPEN_READ_ONLY))?;
+    only_read(path)
+}
+
+/// Opens a file without the right to write it. Even so SQLite has to make files beside it, for its log and the index of that. Where the
+/// folder can't be written, it is read as a file that nobody changes, provided that it has no log whose commits would be missed: whoever
+/// has the store open has such a log.
+fn only_read(path: &Path) -> rusqlite::Result<Connection> {
+    let rights = flags(OpenFlags::SQLITE_OPEN_READ_ONLY);
+    let opened = Connection::open_with_flags(path, rights).and_then(read_once);
+    let unwritable = |error: &rusqlite::Error| matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly));
+    match opened {
+        Err(error) if unwritable(&error) && path.exists() && log(path).is_none() => {
+            Connection::open_with_flags(immutable(path), rights | OpenFlags::SQLITE_OPEN_URI).and_then(read_once)
+        }
+        opened => opened,
+    }
+}
+
+/// The first read of a connection, which is where SQLite opens the log.
+fn read_once(connection: Connection) -> rusqlite::Result<Connection> {
     common(&connection)?;
+    connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
     Ok(connection)
+}
+
+/// The log of a file, where it has commits.
+pub(super) fn log(path: &Path) -> Option<PathBuf> {
+    let log = beside(path, "-wal");
+    std::fs::metadata(&log).is_ok_and(|found| found.len() > 0).then_some(log)
+}
+
+/// A path as a URI that says that nobody changes the file.
+fn immutable(path: &Path) -> String {
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => uri.push(char::from(*byte)),
+            byte => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    uri
 }
 
 fn common(connection: &Connection) -> rusqlite::Result<()> {
