@@ -16,6 +16,7 @@ mod import;
 mod inspect;
 mod models;
 mod output;
+mod retry;
 mod run;
 mod services;
 mod stores;
@@ -83,6 +84,7 @@ fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) 
             cli::Command::Export(args) => export::export(args, &configuration()?.config).await,
             cli::Command::Import(args) => import::import(args, &configuration()?.config).await,
             cli::Command::Backup(args) => backup::backup(args, &configuration()?.config).await,
+            cli::Command::Retry(args) => retry::retry(args, &configuration()?.config).await,
             cli::Command::Config { command: cli::ConfigCommand::Check(args) } => config::print::checked(&configuration()?, args.output),
             cli::Command::Config { command: cli::ConfigCommand::Show(args) } => config::print::show(&configuration()?.config, args.output),
             cli::Command::Models { command: cli::ModelsCommand::List(args) } => models::list(&configuration()?.config, args.output),

@@ -7,6 +7,7 @@ mod kill;
 mod models;
 mod place;
 mod proxy;
+mod quarantine;
 mod run;
 mod server;
 mod stores;

@@ -45,7 +45,10 @@ pub enum StorageError {
         session: SessionId,
     },
     /// Opening it failed too often.
-    #[error("session {session} is quarantined: opening it failed too often; look at it and clear the quarantine")]
+    #[error(
+        "session {session} is quarantined: it was opened too often without a commit since; look at it with `picofleet inspect {session}`, and \
+         once the cause is gone let it be opened again with `picofleet retry --session {session}`"
+    )]
     Quarantined {
         /// The session.
         session: SessionId,
