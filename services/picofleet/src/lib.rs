@@ -14,6 +14,7 @@ mod export;
 mod failure;
 mod import;
 mod inspect;
+mod log;
 mod models;
 mod output;
 mod retry;
@@ -58,6 +59,10 @@ pub fn main(registry: impl FnOnce() -> anyhow::Result<Registry>) -> ExitCode {
             return if error.print().is_ok() { ExitCode::from(code) } else { ExitCode::FAILURE };
         }
     };
+    // A chat has the screen, and the others say what they meet themselves.
+    if matches!(cli.command, cli::Command::Run(_)) {
+        log::show();
+    }
     match dispatch(cli, registry) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -12,4 +12,5 @@ mod run;
 mod server;
 mod stores;
 mod terminal;
+mod trouble;
 mod user;

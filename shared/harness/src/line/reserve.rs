@@ -100,6 +100,9 @@ impl SessionLine {
             }
             Ok(None) => Ok(Answer::Refused(Refusal::NotReady)),
             Err(error) => {
+                if let CommitError::Rejected(_) = error {
+                    self.put_aside(task, super::chain(&error));
+                }
                 self.ended(task, invocation);
                 Err(error.into())
             }

@@ -22,6 +22,7 @@ mod conversations;
 mod crash;
 mod crash_left;
 mod creation;
+mod damage;
 mod events;
 mod events_order;
 mod fail_fast;
