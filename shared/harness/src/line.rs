@@ -3,6 +3,7 @@
 
 mod aside;
 mod beat;
+mod calls;
 mod definitions;
 mod documents;
 mod follow;
@@ -66,6 +67,8 @@ struct Inner {
     changed: Arc<Notify>,
     /// The tasks of holds; they end with the line.
     holding: Mutex<JoinSet<()>>,
+    /// Calls of answers, for the tools that run them.
+    answers: tokio::sync::Mutex<calls::Answers>,
     _subscription: Subscription,
     /// Whoever waits looks again when the session ends.
     _closing: Subscription,
@@ -175,6 +178,7 @@ impl SessionLine {
                 state,
                 changed,
                 holding: Mutex::default(),
+                answers: tokio::sync::Mutex::default(),
                 _subscription: subscription,
                 _closing: closing,
             }),
@@ -346,7 +350,9 @@ fn refused(error: &LineError) -> Answer {
 /// What is damaged, where that is what a failure comes from.
 fn damage(error: &LineError) -> Option<StorageError> {
     let read = match error {
-        LineError::Commit(CommitError::Tx(TxError::Read(error))) | LineError::Read(ReadError::Storage(error)) | LineError::Storage(error) => error,
+        LineError::Commit(CommitError::Tx(TxError::Read(error)))
+        | LineError::Read(ReadError::Storage(error))
+        | LineError::Storage(error) => error,
         _ => return None,
     };
     read.damaged().then(|| read.clone())

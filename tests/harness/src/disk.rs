@@ -1,6 +1,6 @@
 //! Stands between sessions and their store: it keeps what they write, and a test lets a batch wait, get lost or be refused.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use futures::FutureExt as _;
 use futures::stream::BoxStream;
 use picofleet_session::storage::{
-    Batch, Commit, CommitHandle, Corruption, Created, Cursor, ExportLine, Fence, Fut, Head, ImportTarget, Maintained, OutboxRow, Page, Rejection,
-    SessionCreate, SessionQuery, SessionReader, SessionRecord, SessionStore, StorageError, Store, Wake, Write,
+    Batch, Commit, CommitHandle, Corruption, Created, Cursor, ExportLine, Fence, Fut, Head, ImportTarget, Maintained, OutboxRow, Page,
+    Rejection, SessionCreate, SessionQuery, SessionReader, SessionRecord, SessionStore, StorageError, Store, Wake, Write,
 };
 use picofleet_session::{Millis, PartitionCount, SessionId, SubmissionId, TaskId, TaskRecord};
 use picofleet_storage::reading::ReadThrough;
@@ -32,6 +32,8 @@ struct Shared {
     damaged: Mutex<Vec<&'static str>>,
     /// The same of those that fail, and may not the next time.
     failing: Mutex<Vec<&'static str>>,
+    /// How often open sessions read, by the type of what they got.
+    reads: Mutex<BTreeMap<&'static str, usize>>,
     /// What batches are refused for; another reason where it is absent.
     reason: Mutex<Option<Rejection>>,
     written: Mutex<Vec<Commit>>,
@@ -98,6 +100,11 @@ impl Disk {
     /// From now on every batch with a write that is picked is refused without effect.
     pub fn refuse(&self, pick: impl Fn(&Write) -> bool + Send + Sync + 'static) {
         *self.shared.refused.lock().unwrap() = Some(Arc::new(pick));
+    }
+
+    /// How often open sessions have read something of this record.
+    pub fn reads(&self, record: &str) -> usize {
+        self.shared.reads.lock().unwrap().iter().filter(|(read, _)| read.contains(record)).map(|(_, count)| count).sum()
     }
 
     /// From now on every batch is refused for this reason; `None` ends that.
@@ -196,6 +203,7 @@ impl ReadThrough for WatchedLine {
     }
 
     fn through<'a, T: Send + 'a>(&'a self, read: impl FnOnce(&'a dyn SessionReader) -> Fut<'a, T> + Send + 'a) -> Fut<'a, T> {
+        *self.disk.shared.reads.lock().unwrap().entry(std::any::type_name::<T>()).or_default() += 1;
         match self.disk.read_error::<T>() {
             Some(error) => async move { Err(error) }.boxed(),
             None => read(self.target()),

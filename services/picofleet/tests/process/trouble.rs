@@ -30,7 +30,10 @@ async fn a_run_that_meets_damage_ends_and_says_what_to_do() {
         let ended = place.run(arguments).await;
         assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
         let (_, error) = ended.err.split_once("error: the session ended\n  because: ").unwrap_or_else(|| panic!("{ended:?}"));
-        assert!(error.contains("picofleet.db is corrupt") && error.contains("picofleet doctor") && error.contains("picofleet export"), "{error}");
+        assert!(
+            error.contains("picofleet.db is corrupt") && error.contains("picofleet doctor") && error.contains("picofleet export"),
+            "{error}"
+        );
     }
 }
 

@@ -166,8 +166,7 @@ impl SessionLine {
             tracing::warn!(session = %self.session().id(), error = %report, "the line reports");
             return;
         };
-        if catch_unwind(AssertUnwindSafe(|| on_report(report))).is_err()
-        {
+        if catch_unwind(AssertUnwindSafe(|| on_report(report))).is_err() {
             tracing::error!(session = %self.session().id(), "the listener of reports panicked");
         }
     }

@@ -34,6 +34,7 @@ mod init;
 mod inspect;
 mod inspection;
 mod kill_matrix;
+mod many_calls;
 mod opening;
 mod outage;
 mod ownership;
