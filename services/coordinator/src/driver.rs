@@ -67,7 +67,11 @@ impl Driver {
                     if self.stop.is_cancelled() {
                         return;
                     }
-                    tracing::warn!(session = %session, error = %error, "a session could not be planned");
+                    // One that is over has said why.
+                    if self.line.session().standing() == Standing::Open {
+                        let why = picofleet_harness::line::chain(&error);
+                        tracing::warn!(session = %session, error = why, "a session could not be planned; it is tried again");
+                    }
                     self.sweep
                 }
             };

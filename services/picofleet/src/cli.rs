@@ -12,6 +12,7 @@ use crate::export::ExportArgs;
 use crate::import::ImportArgs;
 use crate::inspect::InspectArgs;
 use crate::output::Format;
+use crate::retry::RetryArgs;
 use crate::run::RunArgs;
 
 /// A durable agent harness that runs as a fleet.
@@ -72,6 +73,8 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Copy a whole SQLite store to a new file, as of one commit, also while it is in use
     Backup(BackupArgs),
+    /// Let a quarantined session be opened again, once what ended its processes is gone
+    Retry(RetryArgs),
     /// Look at the configuration
     Config {
         #[command(subcommand)]

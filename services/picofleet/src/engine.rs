@@ -1,13 +1,13 @@
 //! The embedded engine: coordinator and worker in one process over the local transport.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use picofleet_coordinator::Coordinator;
 use picofleet_fleet::Local;
 use picofleet_harness::effects::Services;
 use picofleet_harness::host::Harness;
-use picofleet_harness::line::{ConversationWatch, LineOptions, OnReport};
+use picofleet_harness::line::{ConversationWatch, LineOptions, LineReport, OnReport};
 use picofleet_harness::registry::Registry;
 use picofleet_harness::task::LineTasks;
 use picofleet_harness::transport::Transport;
@@ -35,6 +35,8 @@ pub struct Engine {
     worker: JoinHandle<()>,
     reload: JoinHandle<()>,
     stop: CancellationToken,
+    /// Why a session was over that nobody closed, of the last one.
+    ended: Arc<Mutex<Option<String>>>,
 }
 
 impl Engine {
@@ -44,7 +46,14 @@ impl Engine {
         let (registry, clock) = (services.registry.clone(), services.clock.clone());
         // The application hears of both halves in one place.
         let reports = Arc::clone(&services.on_report);
-        let on_report: OnReport = Arc::new(move |report| reports(report));
+        let ended = Arc::new(Mutex::default());
+        let last = Arc::clone(&ended);
+        let on_report: OnReport = Arc::new(move |report| {
+            if let LineReport::SessionEnded { why } = report {
+                *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.clone());
+            }
+            reports(report);
+        });
         // Before the definitions are read, so that nothing that is published meanwhile is missed.
         let published = registry.subscribe();
         let options = picofleet_coordinator::Options {
@@ -59,7 +68,7 @@ impl Engine {
         let worker = Worker::new(Arc::clone(&transport), services, picofleet_worker::Options::default());
         let worker = tokio::spawn(worker.run(outgoing.hints, outgoing.signals, stop.clone()));
         let reload = tokio::spawn(reload(registry, published, coordinator.clone(), stop.clone()));
-        Self { store, clock, coordinator, transport, worker, reload, stop }
+        Self { store, clock, coordinator, transport, worker, reload, stop, ended }
     }
 
     /// Makes an empty session in the engine's store.
@@ -106,6 +115,16 @@ impl Engine {
     /// That the session can't be opened.
     pub async fn resume(&self, session: SessionId) -> anyhow::Result<()> {
         Ok(self.coordinator.resume(session).await?)
+    }
+
+    /// The error of somebody who follows a session of this engine, or waits for it, and hears that it is over: with the cause, where the
+    /// session failed.
+    #[must_use]
+    pub fn session_ended(&self) -> anyhow::Error {
+        match &*self.ended.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(why) => anyhow!("{why}").context("the session ended"),
+            None => anyhow!("the session ended"),
+        }
     }
 
     /// Stops the worker, whose work resumes at the next start, and closes the sessions.

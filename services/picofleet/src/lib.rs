@@ -16,8 +16,10 @@ mod glance;
 mod import;
 mod inspect;
 mod limits;
+mod log;
 mod models;
 mod output;
+mod retry;
 mod run;
 mod services;
 mod stores;
@@ -57,6 +59,10 @@ pub fn main(registry: impl FnOnce() -> anyhow::Result<Registry>) -> ExitCode {
         Err(error) => return unparsed(&error),
     };
     let format = cli.output;
+    // A chat has the screen, and the others say what they meet themselves.
+    if matches!(cli.command, cli::Command::Run(_)) {
+        log::show();
+    }
     match limits::files().and_then(|()| dispatch(cli, registry)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -108,6 +114,10 @@ fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) 
             cli::Command::Backup(args) => {
                 let config = args.store.look_config(configuration)?;
                 backup::backup(args, &config, format).await
+            }
+            cli::Command::Retry(args) => {
+                let config = args.store.look_config(configuration)?;
+                retry::retry(args, &config, format).await
             }
             cli::Command::Import(args) => import::import(args, &configuration()?, format).await,
             cli::Command::Config { command: cli::ConfigCommand::Check } => config::print::checked(&loaded()?, format),

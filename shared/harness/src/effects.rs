@@ -103,7 +103,7 @@ impl Services {
     /// Without an environment, on the system's clock; what goes wrong is logged.
     #[must_use]
     pub fn new(registry: Registry, models: Arc<dyn Models>) -> Self {
-        let on_report: OnReport = Arc::new(|error| tracing::warn!(error = crate::line::chain(error), "a failure that ends nothing"));
+        let on_report: OnReport = Arc::new(|error| tracing::warn!(error = crate::line::chain(error), "a failure"));
         Self { registry, models, env: None, clock: Clock::system(), on_report, owners: OwnerChains::default() }
     }
 

@@ -3,6 +3,7 @@
 
 mod aside;
 mod beat;
+mod calls;
 mod definitions;
 mod documents;
 mod follow;
@@ -29,7 +30,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use picofleet_session::{CommitError, InvocationId, Json, Millis, ReadError, Session, Standing, Subscription, TaskId, TaskRecord};
+use picofleet_session::storage::StorageError;
+use picofleet_session::{CommitError, InvocationId, Json, Millis, ReadError, Session, Standing, Subscription, TaskId, TaskRecord, TxError};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -65,6 +67,8 @@ struct Inner {
     changed: Arc<Notify>,
     /// The tasks of holds; they end with the line.
     holding: Mutex<JoinSet<()>>,
+    /// Calls of answers, for the tools that run them.
+    answers: tokio::sync::Mutex<calls::Answers>,
     _subscription: Subscription,
     /// Whoever waits looks again when the session ends.
     _closing: Subscription,
@@ -139,7 +143,7 @@ pub enum LineError {
     Read(#[from] ReadError),
     /// Storage could not be read.
     #[error(transparent)]
-    Storage(#[from] picofleet_session::storage::StorageError),
+    Storage(#[from] StorageError),
     /// A reader of a conversation was refused: the conversation is not there, or there are too many readers.
     #[error(transparent)]
     Unwatched(crate::wire::HostFailure),
@@ -174,6 +178,7 @@ impl SessionLine {
                 state,
                 changed,
                 holding: Mutex::default(),
+                answers: tokio::sync::Mutex::default(),
                 _subscription: subscription,
                 _closing: closing,
             }),
@@ -209,7 +214,9 @@ impl SessionLine {
     pub async fn handle(&self, request: Request) -> Answer {
         // Boxed one by one: their sum would be a large future, and more than the compiler can show to be `Send`.
         let answer: BoxFuture<'_, Result<Answer, LineError>> = match request {
-            Request::Reserve { task, invocation, worker, definition } => Box::pin(self.reserve(task, invocation, worker, definition)),
+            Request::Reserve { task, invocation, worker, definition } => {
+                Box::pin(async move { self.reserve(task, invocation, worker, definition).await.map_err(|error| self.end_damaged(error)) })
+            }
             Request::Say { task, invocation, number, said } => Box::pin(self.say(task, invocation, number, said)),
             Request::Progress { task, invocation, number, whole, decision } => {
                 Box::pin(self.progress(task, invocation, (number, whole), decision))
@@ -235,6 +242,14 @@ impl SessionLine {
         answer
     }
 
+    /// Where scheduling met damage, nothing would go on: the session is over, and says why.
+    fn end_damaged(&self, error: LineError) -> LineError {
+        if let Some(damage) = damage(&error) {
+            self.session().give_up(damage);
+        }
+        error
+    }
+
     /// Whoever waits on this line learns that its session is over, also where no close has said so.
     fn tell_an_end(&self) {
         if self.session().standing() != Standing::Open {
@@ -247,7 +262,7 @@ impl SessionLine {
     /// # Errors
     /// [`LineError`].
     pub async fn plan(&self) -> Result<Plan, LineError> {
-        let plan = self.reconcile().await;
+        let plan = self.reconcile().await.map_err(|error| self.end_damaged(error));
         self.tell_an_end();
         plan
     }
@@ -319,12 +334,28 @@ fn refused(error: &LineError) -> Answer {
     match error {
         LineError::Commit(CommitError::Closed | CommitError::NotOwner | CommitError::Failed(_))
         | LineError::Read(ReadError::Closed | ReadError::NotOwner | ReadError::Failed(_))
-        | LineError::Storage(picofleet_session::storage::StorageError::Closed) => Answer::Refused(Refusal::AskAgain),
+        | LineError::Storage(StorageError::Closed) => Answer::Refused(Refusal::AskAgain),
+        // Nothing was decided, and the next try may find it.
+        LineError::Read(ReadError::Storage(StorageError::Failed { .. })) | LineError::Storage(StorageError::Failed { .. }) => {
+            tracing::warn!(error = chain(error), "the line could not read");
+            Answer::Failed(crate::wire::HostFailure::Unavailable(chain(error)))
+        }
         other => {
-            tracing::warn!(error = %other, "the line refused a request");
+            tracing::warn!(error = chain(other), "the line refused a request");
             Answer::Refused(Refusal::Rejected(chain(other)))
         }
     }
+}
+
+/// What is damaged, where that is what a failure comes from.
+fn damage(error: &LineError) -> Option<StorageError> {
+    let read = match error {
+        LineError::Commit(CommitError::Tx(TxError::Read(error)))
+        | LineError::Read(ReadError::Storage(error))
+        | LineError::Storage(error) => error,
+        _ => return None,
+    };
+    read.damaged().then(|| read.clone())
 }
 
 /// A failed commit as the error of a task.
@@ -333,7 +364,8 @@ fn say_error(error: &CommitError) -> picofleet_session::TaskError {
 }
 
 /// An error with all its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -5,7 +5,9 @@ mod index;
 use std::collections::BTreeSet;
 
 use imbl::{HashMap, OrdMap, OrdSet};
-use picofleet_session::{ConversationId, JoinPolicy, Millis, TaskId, TaskOutcome, TaskRecord, TaskState};
+use picofleet_session::{ConversationId, Millis, TaskId, TaskOutcome, TaskRecord, TaskState};
+
+use crate::step::Mode;
 
 /// Where a task stands in the tree. It never changes, so that it can be kept for tasks that are over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +40,8 @@ pub struct Tree {
     /// The outcomes of terminal tasks that a live task waits for. One that is missing here and not live is unknown and taken as
     /// completed.
     pub outcomes: HashMap<TaskId, TaskOutcome>,
+    /// The live tasks that wait until one of others fails.
+    fail_fast: OrdSet<TaskId>,
     /// How many live tasks wait for a task.
     waiters: HashMap<TaskId, usize>,
     /// The tasks that a task owns, those that their conversation owns, and the conversations that a task owns: `lineage` and
@@ -184,11 +188,46 @@ impl Tree {
 
     /// Siblings that a failure in a `failFast` wait aborts (section 5.5).
     fn fail_fast_marks(&self) -> impl Iterator<Item = TaskId> + '_ {
-        let waits = self.live.values().filter_map(|task| match &task.state {
-            TaskState::Waiting { on, policy: JoinPolicy::FailFast, .. } => Some(on),
-            _ => None,
-        });
-        waits.filter(|on| on.iter().any(|task| self.ended_badly(*task))).flatten().copied().filter(|task| self.live.contains_key(task))
+        let failed = self.fail_fast_waits().filter(|on| on.iter().any(|task| self.ended_badly(*task)));
+        failed.flatten().copied().filter(|task| self.live.contains_key(task))
+    }
+
+    fn fail_fast_waits(&self) -> impl Iterator<Item = &[TaskId]> + '_ {
+        self.fail_fast.iter().filter_map(|task| index::fails_fast(self.live.get(task)?))
+    }
+
+    /// Whether a task that no invocation holds may be reserved now, and for what: what [`Tree::plan`] says of it, at the cost of what stands
+    /// above it and of what it waits for, however much else is live.
+    #[must_use]
+    pub fn may_start(&self, id: TaskId, now: Millis) -> Option<Mode> {
+        let task = self.live.get(&id)?;
+        if matches!(task.state, TaskState::Completing { .. } | TaskState::Terminal { .. }) {
+            return None;
+        }
+        if task.abort_requested {
+            return self.owned_work(id).is_empty().then_some(Mode::Abort);
+        }
+        let mut siblings = self.fail_fast_waits().filter(|on| on.contains(&id));
+        let marked = self.below_cancelled(id) || siblings.any(|on| on.iter().any(|task| self.ended_badly(*task)));
+        let starts = !marked
+            && match &task.state {
+                TaskState::Waiting { on, .. } => !self.waits_on(on),
+                TaskState::Sleeping { until, .. } => *until <= now,
+                _ => true,
+            };
+        starts.then_some(Mode::Run)
+    }
+
+    /// Whether one of these tasks is live. They mostly end in their order: the last ones are looked at first.
+    fn waits_on(&self, on: &[TaskId]) -> bool {
+        on.iter().rev().any(|task| self.live.contains_key(task))
+    }
+
+    /// Whether a live task waits for another one than `ended`, so that the end of that lets it wait on.
+    #[must_use]
+    pub fn waits_for_more(&self, task: TaskId, ended: TaskId) -> bool {
+        let Some(TaskState::Waiting { on, .. }) = self.live.get(&task).map(|record| &record.state) else { return false };
+        on.iter().rev().any(|other| *other != ended && self.live.contains_key(other))
     }
 
     /// Whether a task holds or ended with an outcome other than completed.
@@ -233,7 +272,7 @@ impl Tree {
                 _ if plan.marks.contains(id) || invoked.contains(id) => {}
                 TaskState::Pending { .. } | TaskState::Running { .. } => plan.runs.push(*id),
                 TaskState::Waiting { on, .. } => {
-                    if on.iter().all(|task| !self.live.contains_key(task)) {
+                    if !self.waits_on(on) {
                         plan.runs.push(*id);
                     }
                 }

@@ -24,7 +24,10 @@ pub enum CallError {
     #[error("session {0} is closed for good: what had it has ended")]
     Closed(SessionId),
     /// The session is quarantined: opening it failed too often. Nothing of it is done until somebody retries it.
-    #[error("session {0} is quarantined; look at it with inspect, and retry it once its cause is gone")]
+    #[error(
+        "session {0} is quarantined: it was opened too often without a commit since; look at it with `picofleet inspect {0}`, and once the \
+         cause is gone let it be opened again with `picofleet retry --session {0}`"
+    )]
     Quarantined(SessionId),
     /// A message could not be encoded or decoded.
     #[error("a message of session {session} can't be read: {why}")]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use picofleet_models::usage::{COUNT_MAX, bounded};
 use picofleet_session::message::{AssistantMessage, Usage};
 use picofleet_session::{ConversationId, DocDefinition, DocToken, Initial, Json, Latest, Tx, TxError};
 use serde::{Deserialize, Serialize};
@@ -31,8 +32,21 @@ impl UsageState {
     }
 }
 
-/// Adds one usage to another. Optional counters appear only once somebody reported them.
+/// Adds one usage to another. Optional counters appear only once somebody reported them. A sum stays within what is stored exactly, and what
+/// is out of range counts as 0.
 pub fn add(sum: &mut Usage, usage: &Usage) {
+    let usage = &bounded(*usage);
+    add_all(sum, usage);
+    let stays = |count: &mut u64| *count = (*count).min(COUNT_MAX);
+    [&mut sum.input, &mut sum.output, &mut sum.cache_read, &mut sum.cache_write, &mut sum.total_tokens].into_iter().for_each(stays);
+    sum.cache_write_1h.iter_mut().chain(&mut sum.reasoning).for_each(stays);
+    let cost = &mut sum.cost;
+    for part in [&mut cost.input, &mut cost.output, &mut cost.cache_read, &mut cost.cache_write, &mut cost.total] {
+        *part = part.clamp(f64::MIN, f64::MAX);
+    }
+}
+
+fn add_all(sum: &mut Usage, usage: &Usage) {
     let optional = |a: Option<u64>, b: Option<u64>| match (a, b) {
         (None, None) => None,
         (a, b) => Some(a.unwrap_or_default().saturating_add(b.unwrap_or_default())),
@@ -78,4 +92,25 @@ async fn count(tx: &Tx, conversation: ConversationId, group: &str, name: &str, u
     add(&mut sum, usage);
     place.set_serde(&sum)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use picofleet_session::message::Cost;
+
+    use super::*;
+
+    #[test]
+    fn a_sum_stays_within_what_is_stored() {
+        let cost = Cost { total: f64::MAX, ..Cost::default() };
+        let much = Usage { input: COUNT_MAX, output: 1, total_tokens: COUNT_MAX, reasoning: Some(COUNT_MAX), cost, ..Usage::default() };
+        let mut sum = much;
+        add(&mut sum, &much);
+        assert_eq!((sum.input, sum.output, sum.total_tokens, sum.reasoning), (COUNT_MAX, 2, COUNT_MAX, Some(COUNT_MAX)));
+        assert_eq!(sum.cost.total, f64::MAX);
+        let before = sum;
+        add(&mut sum, &Usage { input: u64::MAX, cost: Cost { total: f64::NAN, ..Cost::default() }, ..Usage::default() });
+        assert_eq!(sum, before, "what is out of range is not counted");
+        assert_eq!(Json::from_serde(&sum).unwrap().to::<Usage>().unwrap(), sum, "it is stored and read as it is");
+    }
 }

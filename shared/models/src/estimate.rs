@@ -116,10 +116,11 @@ pub fn estimate_context_tokens<M: Borrow<Message>>(messages: &[M]) -> ContextEst
         newest = newest.max(timestamp(message));
     }
     let after = last.map_or(0, |(index, _)| index + 1);
-    let trailing_tokens = messages[after..].iter().map(|message| estimate_message_tokens(message.borrow())).sum();
+    let trailing_tokens =
+        messages[after..].iter().fold(0, |sum: u64, message| sum.saturating_add(estimate_message_tokens(message.borrow())));
     let usage_tokens = last.map_or(0, |(_, tokens)| tokens);
     let last_usage_index = last.map(|(index, _)| index);
-    ContextEstimate { tokens: usage_tokens + trailing_tokens, usage_tokens, trailing_tokens, last_usage_index }
+    ContextEstimate { tokens: usage_tokens.saturating_add(trailing_tokens), usage_tokens, trailing_tokens, last_usage_index }
 }
 
 fn reported(answer: &AssistantMessage) -> Option<u64> {

@@ -59,4 +59,5 @@ pub mod sse;
 mod strict;
 pub mod transcript;
 pub mod transform;
+pub mod usage;
 pub mod validate;

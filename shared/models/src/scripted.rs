@@ -222,7 +222,7 @@ fn usage(turn: &Turn, model: &Model, messages: &[Message], message: &AssistantMe
     let mut usage = turn.usage.unwrap_or_else(|| {
         let input = estimate_context_tokens(messages).tokens;
         let output = estimate_message_tokens(&Message::from(message.clone()));
-        Usage { input, output, total_tokens: input + output, ..Usage::default() }
+        Usage { input, output, total_tokens: input.saturating_add(output), ..Usage::default() }
     });
     if usage.cost.total == 0.0 {
         usage.cost = calculate_cost(&model.cost, &usage);

@@ -11,9 +11,12 @@ use crate::error::{TxError, Violation};
 use crate::storage::{DocumentQuery, Head, PAGE_MAX, SessionStore};
 use crate::transcript::Transcripts;
 use crate::{
-    ConversationId, ConversationRecord, DefinitionError, DocumentAddress, DocumentId, DocumentRecord, DocumentScope, ID_MAX, Id, Point,
-    Semantics, SubmissionId, SubmissionRecord, TaskId, TaskRecord,
+    ConversationId, ConversationRecord, DefinitionError, DocumentAddress, DocumentId, DocumentRecord, DocumentScope, EntryId, EntryRecord,
+    ID_MAX, Id, Point, Semantics, SubmissionId, SubmissionRecord, TaskId, TaskRecord,
 };
+
+/// How many shared entries are kept: the answers of the rounds that run.
+const ENTRIES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(7);
 
 /// The state behind the line's lock. Records and documents here are committed; they are a cache, and any of them may be missing.
 pub(crate) struct Line {
@@ -23,6 +26,8 @@ pub(crate) struct Line {
     conversations: LruCache<ConversationId, ConversationRecord>,
     tasks: LruCache<TaskId, CachedTask>,
     submissions: LruCache<SubmissionId, Arc<SubmissionRecord>>,
+    /// The entries that transactions asked for to share them; they never change.
+    entries: LruCache<EntryId, Arc<EntryRecord>>,
     pub(crate) transcripts: Transcripts,
 }
 
@@ -69,6 +74,7 @@ impl Line {
             conversations: LruCache::new(size.records),
             tasks: LruCache::new(size.records),
             submissions: LruCache::new(size.records),
+            entries: LruCache::new(ENTRIES),
             transcripts: Transcripts::new(size.records),
         }
     }
@@ -97,6 +103,14 @@ impl Line {
 
     pub(crate) fn cached_submission(&mut self, id: SubmissionId) -> Option<Arc<SubmissionRecord>> {
         self.submissions.get(&id).cloned()
+    }
+
+    pub(crate) fn cached_entry(&mut self, id: EntryId) -> Option<Arc<EntryRecord>> {
+        self.entries.get(&id).cloned()
+    }
+
+    pub(crate) fn keep_entry(&mut self, record: Arc<EntryRecord>) {
+        self.entries.put(record.id, record);
     }
 
     pub(crate) fn keep_conversation(&mut self, record: ConversationRecord) {

@@ -10,7 +10,7 @@ use crate::definition::Located;
 use crate::error::{CloseError, CommitError, OpenError, ReadError, SessionFailed};
 use crate::line::{CacheSize, Line, check_semantics, load};
 use crate::publication::{Publication, ValueChange};
-use crate::storage::{Fence, Head, SessionStore, StorageError, Store};
+use crate::storage::{Fence, Head, Rejection, SessionStore, StorageError, Store};
 use crate::tx::{Bound, Prepared, Setups, Tx};
 use crate::watch::{DocumentState, Observers, Watch, WatchEnd};
 use crate::{Clock, Epoch, Point, SessionId};
@@ -155,6 +155,12 @@ impl Session {
         }
     }
 
+    /// Ends the session because what is stored of it is damaged where its owner has to read: trying again would meet the same damage, and
+    /// nothing would go on. Commits that storage itself refuses as damaged end it without this.
+    pub fn give_up(&self, error: StorageError) {
+        self.inner.fail(error);
+    }
+
     /// Runs `change` while it holds the line, then stores what it wrote in one commit.
     ///
     /// `change` runs on the caller's task: dropping the future rolls back, until the batch is admitted to storage. From then on a task of
@@ -282,7 +288,7 @@ impl Inner {
                 drop(line);
                 result
             }
-            Err(StorageError::Rejected(rejected)) => {
+            Err(StorageError::Rejected(rejected)) if !matches!(rejected.reason, Rejection::Damaged { .. }) => {
                 prepared.roll_back();
                 Err(rejected.into())
             }

@@ -33,6 +33,9 @@ pub type Fut<'a, T> = BoxFuture<'a, Result<T, StorageError>>;
 /// How many items a page has at most; a larger limit is cut to it.
 pub const PAGE_MAX: u32 = 1_000;
 
+/// How often a session is opened in a row without a later commit; the next open quarantines it (`protocol.md` 4).
+pub const OPENS_MAX: u32 = 3;
+
 /// How an owner opens or fences a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fence {
@@ -94,7 +97,7 @@ pub trait Store: Send + Sync + 'static {
     /// [`StorageError::NotFound`].
     fn reader(&self, id: SessionId) -> Fut<'_, Arc<dyn SessionReader>>;
 
-    /// Sets a session's state between active and quarantined.
+    /// Sets a session's state between active and quarantined. Active again, its opens are counted from the beginning.
     ///
     /// # Errors
     /// [`StorageError::NotFound`].

@@ -122,6 +122,7 @@ macro_rules! conformance_cases {
             fencing::a_takeover_is_not_counted_as_an_open,
             fencing::a_reader_does_not_fence,
             fencing::three_opens_without_a_commit_quarantine,
+            fencing::a_cleared_quarantine_lasts,
             fencing::a_commit_clears_the_count_of_opens,
             fencing::a_quarantined_session_is_not_opened,
             sessions::sessions_are_made_once,

@@ -1,6 +1,6 @@
 //! Stands between sessions and their store: it keeps what they write, and a test lets a batch wait, get lost or be refused.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use futures::FutureExt as _;
 use futures::stream::BoxStream;
 use picofleet_session::storage::{
-    Batch, Commit, CommitHandle, Created, Cursor, ExportLine, Fence, Fut, Head, ImportTarget, Maintained, OutboxRow, Page, Rejection,
-    SessionCreate, SessionQuery, SessionReader, SessionRecord, SessionStore, StorageError, Store, Wake, Write,
+    Batch, Commit, CommitHandle, Corruption, Created, Cursor, ExportLine, Fence, Fut, Head, ImportTarget, Maintained, OutboxRow, Page,
+    Rejection, SessionCreate, SessionQuery, SessionReader, SessionRecord, SessionStore, StorageError, Store, Wake, Write,
 };
 use picofleet_session::{Millis, PartitionCount, SessionId, SubmissionId, TaskId, TaskRecord};
 use picofleet_storage::reading::ReadThrough;
@@ -28,6 +28,14 @@ struct Shared {
     plans: Mutex<VecDeque<Plan>>,
     picked: Mutex<Vec<(Pick, Plan)>>,
     refused: Mutex<Option<Pick>>,
+    /// Reads whose answers have these in the names of their types are damaged.
+    damaged: Mutex<Vec<&'static str>>,
+    /// The same of those that fail, and may not the next time.
+    failing: Mutex<Vec<&'static str>>,
+    /// How often open sessions read, by the type of what they got.
+    reads: Mutex<BTreeMap<&'static str, usize>>,
+    /// What batches are refused for; another reason where it is absent.
+    reason: Mutex<Option<Rejection>>,
     written: Mutex<Vec<Commit>>,
     sent: Mutex<Vec<Write>>,
     lines: AtomicUsize,
@@ -94,6 +102,43 @@ impl Disk {
         *self.shared.refused.lock().unwrap() = Some(Arc::new(pick));
     }
 
+    /// How often open sessions have read something of this record.
+    pub fn reads(&self, record: &str) -> usize {
+        self.shared.reads.lock().unwrap().iter().filter(|(read, _)| read.contains(record)).map(|(_, count)| count).sum()
+    }
+
+    /// From now on every batch is refused for this reason; `None` ends that.
+    pub fn refuse_all(&self, reason: Option<Rejection>) {
+        let refused = reason.is_some().then(|| Arc::new(|_: &Write| true) as Pick);
+        *self.shared.reason.lock().unwrap() = reason;
+        *self.shared.refused.lock().unwrap() = refused;
+    }
+
+    /// From now on what open sessions read of a record is damaged.
+    pub fn damage(&self, record: &'static str) {
+        self.shared.damaged.lock().unwrap().push(record);
+    }
+
+    /// From now on, and until [`Disk::mend`], what open sessions read of a record can't be read.
+    pub fn fail(&self, record: &'static str) {
+        self.shared.failing.lock().unwrap().push(record);
+    }
+
+    /// Reads fail no more.
+    pub fn mend(&self) {
+        self.shared.failing.lock().unwrap().clear();
+    }
+
+    fn read_error<T>(&self) -> Option<StorageError> {
+        let of = |records: &Mutex<Vec<&'static str>>| {
+            records.lock().unwrap().iter().find(|record| std::any::type_name::<T>().contains(**record)).copied()
+        };
+        let damaged = of(&self.shared.damaged).map(|what| {
+            StorageError::from(Corruption { store: "the disk".to_owned(), what: what.to_owned(), why: "a test damaged it".to_owned() })
+        });
+        damaged.or_else(|| of(&self.shared.failing).map(|what| StorageError::failed(what, std::io::Error::other("the disk fails"))))
+    }
+
     /// Every write that was sent so far.
     pub fn writes(&self) -> Vec<Write> {
         self.shared.sent.lock().unwrap().clone()
@@ -132,6 +177,11 @@ impl Disk {
         if refused { Some(Plan::Refuse) } else { self.plans().pop_front() }
     }
 
+    fn reason(&self) -> Rejection {
+        let reason = self.shared.reason.lock().unwrap().clone();
+        reason.unwrap_or(Rejection::Missing { what: "document", id: 0 })
+    }
+
     fn plans(&self) -> MutexGuard<'_, VecDeque<Plan>> {
         self.shared.plans.lock().unwrap()
     }
@@ -151,6 +201,14 @@ impl ReadThrough for WatchedLine {
     fn target(&self) -> &dyn SessionReader {
         &*self.line
     }
+
+    fn through<'a, T: Send + 'a>(&'a self, read: impl FnOnce(&'a dyn SessionReader) -> Fut<'a, T> + Send + 'a) -> Fut<'a, T> {
+        *self.disk.shared.reads.lock().unwrap().entry(std::any::type_name::<T>()).or_default() += 1;
+        match self.disk.read_error::<T>() {
+            Some(error) => async move { Err(error) }.boxed(),
+            None => read(self.target()),
+        }
+    }
 }
 
 picofleet_storage::read_through!(WatchedLine);
@@ -159,12 +217,12 @@ impl SessionStore for WatchedLine {
     fn commit(&self, batch: Batch) -> CommitHandle {
         let Some(plan) = self.disk.plan(&batch) else { return self.line.commit(batch) };
         let (answer, handle) = CommitHandle::channel();
-        let line = Arc::clone(&self.line);
+        let (line, disk) = (Arc::clone(&self.line), self.disk.clone());
         tokio::spawn(async move {
             let outcome = match plan {
                 Plan::Write => line.commit(batch).await,
                 Plan::Lose => Err(StorageError::lost()),
-                Plan::Refuse => Err(Rejection::Missing { what: "document", id: 0 }.into()),
+                Plan::Refuse => Err(disk.reason().into()),
                 Plan::Hold { arrived, go } => {
                     arrived.send_replace(true);
                     match go.await {

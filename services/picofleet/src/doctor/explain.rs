@@ -72,7 +72,7 @@ pub(super) fn explain(rule: &str) -> (Level, &'static str, &'static str) {
         "quarantine" => (
             Note,
             "opening the session failed three times in a row, so that nothing opens it",
-            "find out why (the log of the process that tried), then clear the quarantine",
+            "find out why (the log of the process that tried), then let it be opened again with `picofleet retry --session ID`",
         ),
         _ => (Finding, "a rule of the store is broken", REPORT),
     }

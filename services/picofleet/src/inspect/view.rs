@@ -155,7 +155,9 @@ fn advice(reason: &str) -> &'static str {
         reason::TASK_TOO_OLD => "a newer definition wrote it; run the newer program, or abort the task",
         reason::MIGRATION_FAILED => "the definition is newer and does not bring it up; register one that does, or abort the task",
         reason::RESTART_LIMIT => "it was cut off too often without progress; find out what ends its process, then retry or abort it",
-        reason::SESSION_QUARANTINED => "opening the session failed too often; find out why, then clear the quarantine",
+        reason::SESSION_QUARANTINED => {
+            "opening the session failed too often; find out why, then let it be opened again with `picofleet retry --session ID`"
+        }
         _ => "it can't go on by itself",
     }
 }

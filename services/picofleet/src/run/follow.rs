@@ -101,7 +101,7 @@ impl Follow<'_> {
                 self.missed = true;
                 None
             }
-            Followed::End => bail!("the session ended"),
+            Followed::End => return Err(self.engine.session_ended()),
         };
         Ok(seen.filter(|record| record.settled()))
     }

@@ -25,7 +25,7 @@ pub(super) async fn converse(engine: &Engine, session: SessionId, run: &Run<'_>,
         tokio::select! {
             batch = lines.events.next() => match batch {
                 Some(batch) => lines.batch(&batch).await?,
-                None => bail!("the session ended"),
+                None => return Err(engine.session_ended()),
             },
             () = interrupts.next() => {
                 if interrupts.leaves() {

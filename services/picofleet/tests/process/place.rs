@@ -109,7 +109,7 @@ impl Place {
     }
 
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
-        Running { child: self.command(arguments).spawn().unwrap(), out: Vec::new(), err: Vec::new() }
+        Running::of(self.command(arguments).spawn().unwrap())
     }
 }
 
@@ -121,6 +121,21 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    pub(crate) const fn of(child: Child) -> Self {
+        Self { child, out: Vec::new(), err: Vec::new() }
+    }
+
+    /// Waits until it has printed a text; whether it did before it ended.
+    pub(crate) async fn shows(&mut self, text: &str) -> bool {
+        while !String::from_utf8_lossy(&self.out).contains(text) {
+            let read = soon(text, self.child.stdout.as_mut().unwrap().read_buf(&mut self.out)).await.unwrap();
+            if read == 0 {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Waits until it has printed a text; gives all of its standard output so far.
     pub(crate) async fn until(&mut self, text: &str) -> String {
         loop {

@@ -10,6 +10,7 @@ use picofleet_models::classify::{is_context_overflow, is_retryable_assistant_err
 use picofleet_models::model::{Model, ThinkingLevel};
 use picofleet_models::provider::{Context, Partial, Provider, StreamEvent, StreamOptions};
 use picofleet_models::transcript::{get_current_tools, to_tool_declaration};
+use picofleet_models::usage::bounded_event;
 use picofleet_session::message::{AssistantMessage, Message, StopReason, UserInput};
 use picofleet_session::{ContextView, EntryId, Json, Op, TaskId, TaskRecord};
 use tokio::time::Instant;
@@ -164,8 +165,8 @@ async fn stream(
     pinned: &Pinned,
 ) -> Result<AssistantMessage, Fault> {
     let context = Context { system_prompt: None, messages, tools: None };
-    let mut events =
-        provider.stream(model, &context, &options(&pinned.stream_options, &pinned.thinking_level)?, run.invocation.cancel().clone());
+    let options = options(&pinned.stream_options, &pinned.thinking_level)?;
+    let mut events = provider.stream(model, &context, &options, run.invocation.cancel().clone()).map(bounded_event);
     let (mut pending, mut shown) = (PendingOps::default(), Partial::default());
     let mut next_partial = Instant::now();
     loop {
@@ -200,7 +201,8 @@ async fn stream(
 }
 
 /// The message of a stream whose parts are not shown.
-pub(super) async fn last_message(mut events: futures::stream::BoxStream<'static, StreamEvent>) -> Result<AssistantMessage, Fault> {
+pub(super) async fn last_message(events: futures::stream::BoxStream<'static, StreamEvent>) -> Result<AssistantMessage, Fault> {
+    let mut events = events.map(bounded_event);
     while let Some(event) = events.next().await {
         if let StreamEvent::Done { message } | StreamEvent::Error { message } = event {
             return Ok(*message);

@@ -24,7 +24,7 @@ use crate::kinds::{COMPACTION, GENERATION, TOOL};
 use crate::registry::Snapshot;
 use crate::step::Mode;
 use crate::transport::{CallError, Transport};
-use crate::wire::{Answer, HostCall, Next, Read, Refusal, Request, Reservation, Said};
+use crate::wire::{Answer, HostCall, HostFailure, Next, Read, Refusal, Request, Reservation, Said};
 
 /// How often a message without an answer is sent again, and the first pause between; it doubles. Together about 6 seconds beside the calls themselves, below a lease.
 const CALL_ATTEMPTS: u32 = 8;
@@ -282,7 +282,7 @@ impl Invocation {
     pub(crate) async fn read<T: DeserializeOwned>(&self, read: Read) -> Result<T, Fault> {
         match self.call(Request::Read(read)).await? {
             Answer::Value(value) => value.to().map_err(|error| Fault::failed(&error)),
-            other => Err(unexpected(other)),
+            other => Err(unread(other)),
         }
     }
 
@@ -291,8 +291,7 @@ impl Invocation {
         match self.call(Request::Host(Box::new(call))).await? {
             Answer::Value(value) => value.to().map_err(|error| Fault::failed(&error)),
             Answer::Done => Json::null().to().map_err(|error| Fault::failed(&error)),
-            Answer::Failed(failure) => Err(Fault::failed(&failure)),
-            other => Err(unexpected(other)),
+            other => Err(unread(other)),
         }
     }
 
@@ -318,7 +317,7 @@ impl Invocation {
     pub(crate) async fn transcript(&self, conversation: ConversationId, at: Option<EntryId>) -> Result<Transcript, Fault> {
         match self.call(Request::Read(Read::Context { conversation, at })).await? {
             Answer::Transcript(transcript) => Ok(*transcript),
-            other => Err(unexpected(other)),
+            other => Err(unread(other)),
         }
     }
 
@@ -450,7 +449,8 @@ pub(crate) async fn lasting(
     let started = Instant::now();
     loop {
         match repeated(transport, session, request.clone()).await {
-            Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. })
+            Ok(Answer::Refused(Refusal::AskAgain) | Answer::Failed(HostFailure::Unavailable(_)))
+            | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. })
                 if !cancel.is_cancelled() && started.elapsed() < REQUEST => {}
             answer => return answer,
         }
@@ -463,7 +463,8 @@ pub(super) async fn repeated(transport: &dyn Transport, session: SessionId, requ
     let mut pause = CALL_PAUSE;
     for _ in 1..CALL_ATTEMPTS {
         match transport.call(session, request.clone()).await {
-            Ok(Answer::Refused(Refusal::AskAgain)) | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. }) => {}
+            Ok(Answer::Refused(Refusal::AskAgain) | Answer::Failed(HostFailure::Unavailable(_)))
+            | Err(CallError::NoAnswer(_) | CallError::Unavailable { .. }) => {}
             answer => return answer,
         }
         tokio::time::sleep(pause).await;
@@ -483,6 +484,15 @@ pub(super) fn unexpected(answer: Answer) -> Fault {
         Answer::Refused(_) => Fault::Ended,
         Answer::Failed(failure) => Fault::failed(&failure),
         other => Fault::Failed(TaskError { message: format!("the line gave an answer of another kind: {other:?}"), detail: None }),
+    }
+}
+
+/// The same of a read or a call that belongs to no decision. The line has faulted nothing because of it: without a fault the phase would
+/// run again, and meet the same, for ever.
+fn unread(answer: Answer) -> Fault {
+    match answer {
+        Answer::Refused(Refusal::Rejected(message)) => Fault::Failed(TaskError { message, detail: None }),
+        other => unexpected(other),
     }
 }
 

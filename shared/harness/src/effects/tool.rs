@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use picofleet_models::validate::validate_tool_arguments;
-use picofleet_session::message::{Message, TextContent, ToolCall, ToolDeclaration, UserBlock};
-use picofleet_session::{EntryRecord, Json, Op, Segment, TaskRecord};
+use picofleet_session::message::{TextContent, ToolCall, ToolDeclaration, UserBlock};
+use picofleet_session::{Json, Op, Segment, TaskRecord};
 use tokio::time::Instant;
 
 use super::invocation::Fault;
 use super::output::{OutputBuffer, OutputLimits};
 use super::phase::PhaseRun;
-use crate::generation::calls;
 use crate::hooks::{BeforeTool, ToolTask, panic_text};
 use crate::live::{Severity, ToolDiagnostic};
 use crate::registry::FailureKind;
@@ -67,12 +66,8 @@ async fn refuse(run: &PhaseRun, code: ToolCode, text: String) -> Result<Next, Fa
 
 async fn call(run: &PhaseRun, record: &TaskRecord) -> Result<ToolCall, Fault> {
     let input: Input = record.input.to().map_err(|error| Fault::failed(&error))?;
-    let entry: Option<EntryRecord> = run.invocation.read(Read::Entry(input.assistant)).await?;
-    let message = entry.as_ref().and_then(|entry| entry.model.as_ref()).and_then(|model| model.first());
-    let call = match message {
-        Some(Message::Assistant(message)) => calls(message).find(|call| call.id == input.call_id).cloned(),
-        _ => None,
-    };
+    let asked = Read::Call { answer: input.assistant, call: input.call_id.clone() };
+    let call: Option<ToolCall> = run.invocation.read(asked).await?;
     call.ok_or_else(|| {
         let message = format!("entry {} has no call {:?}", input.assistant, input.call_id);
         Fault::Failed(picofleet_session::TaskError { message, detail: None })

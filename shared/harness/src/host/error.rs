@@ -30,7 +30,10 @@ pub enum HostError {
     Unavailable(String),
     /// The session is quarantined: opening it failed too often. Nothing was written; [`crate::host::Harness::inspect`] shows what it has, and
     /// [`crate::host::Harness::retry_session`] lets it be opened again.
-    #[error("session {0} is quarantined (session_quarantined); look at it with inspect, and retry it once its cause is gone")]
+    #[error(
+        "session {0} is quarantined (session_quarantined): it was opened too often without a commit since; look at it with `picofleet inspect \
+         {0}`, and once the cause is gone let it be opened again with `picofleet retry --session {0}`"
+    )]
     Quarantined(SessionId),
     /// No answer came and none can be had now: whether the call was done can't be told. Look, or call again with the same key.
     #[error("whether the call was done can't be told: {0}")]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use picofleet_session::{CommitError, ReadError, TaskId};
 use tokio::time::Instant;
 
-use super::{LineError, LineReport, SessionLine, chain};
+use super::{LineError, LineReport, SessionLine, chain, damage};
 use crate::ownership::Plan;
 
 /// The first pause of a task that storage refuses, and the longest; it doubles.
@@ -56,8 +56,9 @@ pub(super) const fn ends_opening(error: &CommitError) -> bool {
 }
 
 /// Whether an error is the end of this opening, and not of one decision.
-pub(super) const fn ends_session(error: &LineError) -> bool {
+pub(super) fn ends_session(error: &LineError) -> bool {
     match error {
+        error if damage(error).is_some() => true,
         LineError::Commit(error) => ends_opening(error),
         LineError::Read(error) => matches!(error, ReadError::Closed | ReadError::NotOwner | ReadError::Failed(_)),
         LineError::Storage(_) => true,

@@ -162,10 +162,11 @@ impl SessionLine {
 
     /// Tells the application; its code's panic is nobody's.
     pub(super) fn report(&self, report: &LineReport) {
-        tracing::warn!(session = %self.session().id(), report = ?report, "the line reports");
-        if let Some(on_report) = &self.inner.options.on_report
-            && catch_unwind(AssertUnwindSafe(|| on_report(report))).is_err()
-        {
+        let Some(on_report) = &self.inner.options.on_report else {
+            tracing::warn!(session = %self.session().id(), error = %report, "the line reports");
+            return;
+        };
+        if catch_unwind(AssertUnwindSafe(|| on_report(report))).is_err() {
             tracing::error!(session = %self.session().id(), "the listener of reports panicked");
         }
     }

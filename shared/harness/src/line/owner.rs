@@ -48,6 +48,10 @@ impl SessionLine {
     /// The owner, where it waits and everything that it waits for is over as the commit would leave it.
     async fn waiting_owner(&self, tx: &Tx, ended: &TaskRecord) -> Result<Option<TaskRecord>, CommitError> {
         let Some(owner) = ended.owner else { return Ok(None) };
+        // Cheap, and mostly so: of a round only the last end lets its owner go on.
+        if self.state().tree.waits_for_more(owner, ended.id) {
+            return Ok(None);
+        }
         let Some(owner) = tx.task_as_left(owner).await?.filter(|owner| !owner.abort_requested) else { return Ok(None) };
         let TaskState::Waiting { on, .. } = &owner.state else { return Ok(None) };
         for task in on {

@@ -102,6 +102,9 @@ impl SessionLine {
             }
             Ok(None) => Ok(Answer::Refused(Refusal::NotReady)),
             Err(error) => {
+                if let CommitError::Rejected(_) = error {
+                    self.put_aside(task, super::chain(&error));
+                }
                 self.ended(task, invocation);
                 Err(error.into())
             }
@@ -223,16 +226,8 @@ impl SessionLine {
             if self.inner.options.guards.stops(Guard::Held, taken) {
                 return Ok(None);
             }
-            let mut invoked = state.invoked();
-            invoked.remove(&task);
-            let plan = state.tree.plan(&invoked, tx.now());
-            if plan.runs.contains(&task) {
-                Mode::Run
-            } else if plan.aborts.contains(&task) {
-                Mode::Abort
-            } else {
-                return Ok(None);
-            }
+            let Some(mode) = state.tree.may_start(task, tx.now()) else { return Ok(None) };
+            mode
         };
         let Some(record) = tx.task(task).await? else { return Ok(None) };
         let restarts = self.state().restarts(&record);

@@ -161,6 +161,13 @@ impl SessionLine {
                 }
                 match error {
                     CommitError::Draft(_) => Ok(Answer::Refused(Refusal::Resync)),
+                    // Run again at once it would only be refused again.
+                    CommitError::Rejected(_) => {
+                        let why = chain(&error);
+                        self.put_aside(task, why.clone());
+                        self.ended(task, invocation);
+                        Ok(Answer::Refused(Refusal::Rejected(why)))
+                    }
                     error => Err(error.into()),
                 }
             }
@@ -272,6 +279,7 @@ impl SessionLine {
             other => {
                 let message = chain(&other);
                 let faulted = self.fault(task, TaskError { message: message.clone(), detail: None }).await;
+                let faulted = faulted.map_err(|error| self.end_damaged(error));
                 if let Err(error) = &faulted
                     && !ends_session(error)
                 {

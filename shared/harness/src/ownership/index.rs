@@ -1,6 +1,6 @@
 //! How the tree follows commits: each costs what it changes, whatever else is live.
 
-use picofleet_session::{ConversationId, Json, ROOT_CONVERSATION_ID, TaskId, TaskOutcome, TaskRecord, TaskState};
+use picofleet_session::{ConversationId, JoinPolicy, Json, ROOT_CONVERSATION_ID, TaskId, TaskOutcome, TaskRecord, TaskState};
 
 use super::{Lineage, Tree};
 
@@ -9,11 +9,21 @@ fn waits(record: &TaskRecord) -> &[TaskId] {
     if let TaskState::Waiting { on, .. } = &record.state { on } else { &[] }
 }
 
+/// The tasks of a wait that ends with the first failure.
+pub(super) fn fails_fast(record: &TaskRecord) -> Option<&[TaskId]> {
+    if let TaskState::Waiting { on, policy: JoinPolicy::FailFast, .. } = &record.state { Some(on) } else { None }
+}
+
 impl Tree {
     /// A task is live, as of this record.
     pub fn put(&mut self, record: TaskRecord) {
         let id = record.id;
         self.place(id, Lineage::of(&record));
+        if fails_fast(&record).is_some() {
+            self.fail_fast.insert(id)
+        } else {
+            self.fail_fast.remove(&id)
+        };
         self.unknown_outcomes.remove(&id);
         for on in waits(&record) {
             *self.waiters.entry(*on).or_default() += 1;
@@ -29,6 +39,7 @@ impl Tree {
 
     /// A task is over. How it ended is kept while a live task waits for it.
     pub fn end(&mut self, task: TaskId, outcome: &TaskOutcome) {
+        self.fail_fast.remove(&task);
         if let Some(before) = self.live.remove(&task) {
             self.stop_waiting(&before);
         }

@@ -1,4 +1,4 @@
-use picofleet_session::{Json, ROOT_CONVERSATION_ID, TaskError};
+use picofleet_session::{JoinPolicy, Json, ROOT_CONVERSATION_ID, TaskError};
 
 use super::*;
 
@@ -207,7 +207,7 @@ proptest::proptest! {
     /// nobody needs was dropped.
     #[test]
     fn what_is_kept_says_what_a_look_at_everything_does(
-        steps in proptest::collection::vec((0_u8..6, 0_usize..12, 0_usize..12, proptest::bool::ANY), 1..60),
+        steps in proptest::collection::vec((0_u8..9, 0_usize..12, 0_usize..12, proptest::bool::ANY), 1..60),
     ) {
         let mut build = Build::default().own_conversation(1, None);
         let (mut tasks, mut conversations, mut ended) = (Vec::<i64>::new(), vec![1_i64], BTreeSet::new());
@@ -227,6 +227,14 @@ proptest::proptest! {
                 2 => if let Some(owner) = pick(&tasks, one) {
                     build = build.own_conversation(id, Some(owner));
                     conversations.push(id);
+                },
+                6 => if let Some(who) = pick(&tasks, one).filter(|who| !ended.contains(who)) {
+                    build = build.change(who, |record| if flag { record.abort_requested = true } else { record.state = TaskState::Completing { outcome: failed() } });
+                },
+                7 => if let (Some(who), Some(on)) = (pick(&tasks, one), pick(&tasks, two)) && !ended.contains(&who) {
+                    let until = Millis(if flag { 100 } else { 101 });
+                    let sleeps = TaskState::Sleeping { checkpoint: Json::null(), until };
+                    build = build.change(who, |record| record.state = if one == two { sleeps } else { waiting(&[on], JoinPolicy::FailFast) });
                 },
                 3 => if let (Some(who), Some(on)) = (pick(&tasks, one), pick(&tasks, two)) && !ended.contains(&who) {
                     build = build.change(who, |record| record.state = if flag { waiting(&[on, who], JoinPolicy::AllSettled) } else { pending() });
@@ -256,6 +264,11 @@ proptest::proptest! {
             let tree = &build.0;
             for id in &tasks {
                 proptest::prop_assert_eq!(tree.owned_work(task(*id)), owned_from_below(tree, task(*id)));
+            }
+            let plan = build.plan();
+            for id in &tasks {
+                let planned = [(&plan.runs, Mode::Run), (&plan.aborts, Mode::Abort)].into_iter().find(|(list, _)| list.contains(&task(*id)));
+                proptest::prop_assert_eq!(tree.may_start(task(*id), Millis(100)), planned.map(|(_, mode)| mode), "{}", id);
             }
             let waited = waited(tree);
             for outcome in tree.outcomes.keys() {

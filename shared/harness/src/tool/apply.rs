@@ -60,7 +60,7 @@ fn lost(task: &TaskRecord) -> Then {
 /// The call of a task. A table read.
 async fn call(tx: &Tx, task: &TaskRecord) -> Result<Option<ToolCall>, TxError> {
     let Ok(input) = task.input.to::<Input>() else { return Ok(None) };
-    let entry = tx.entry(input.assistant).await?;
+    let entry = tx.entry_shared(input.assistant).await?;
     let message = entry.as_ref().and_then(|entry| entry.model.as_ref()).and_then(|model| model.first());
     let Some(Message::Assistant(message)) = message else { return Ok(None) };
     Ok(calls(message).find(|call| call.id == input.call_id).cloned())

@@ -70,6 +70,7 @@ pub(crate) struct ResultParts {
 /// Appends a result entry and counts its usage.
 pub(crate) async fn append_result(tx: &Tx, conversation: ConversationId, call: &ToolCall, parts: ResultParts) -> Result<EntryId, TxError> {
     let ResultParts { mut content, is_error, details, diagnostics, usage, duration_ms } = parts;
+    let usage = usage.map(picofleet_models::usage::bounded);
     content.extend(diagnostics_block(&diagnostics).map(|block| UserBlock::Text(TextContent::new(block))));
     if let Some(usage) = &usage {
         count_tool(tx, conversation, &call.name, usage).await?;

@@ -11,6 +11,13 @@ pub enum Read {
     Task(TaskId),
     /// An entry.
     Entry(EntryId),
+    /// A call of an answer, as a tool runs it.
+    Call {
+        /// The entry of the answer.
+        answer: EntryId,
+        /// The provider's name of the call.
+        call: String,
+    },
     /// A submission.
     Submission(SubmissionId),
     /// The active transcript and the model's context.

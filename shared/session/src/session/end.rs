@@ -13,7 +13,7 @@ use super::{
 use crate::CommitToken;
 use crate::error::CommitError;
 use crate::line::Line;
-use crate::storage::{Batch, Commit};
+use crate::storage::{Batch, Commit, Rejection};
 
 /// The end that was asked for: all who ask wait for the same one.
 pub(super) type Ended = Shared<BoxFuture<'static, Result<(), CloseError>>>;
@@ -171,7 +171,7 @@ impl Inner {
                 line.head = head;
                 Ok(())
             }
-            Err(StorageError::Rejected(rejected)) => Err(rejected.into()),
+            Err(StorageError::Rejected(rejected)) if !matches!(rejected.reason, Rejection::Damaged { .. }) => Err(rejected.into()),
             Err(error @ StorageError::Fenced { .. }) => {
                 self.lose(error);
                 Err(CommitError::NotOwner)
@@ -183,13 +183,14 @@ impl Inner {
     /// The session is over: what is stored can't be told (invariant 8).
     pub(super) fn fail(&self, error: StorageError) -> SessionFailed {
         let failed = SessionFailed { cause: Arc::new(error) };
-        // One that is being closed stays closed; its failure is told all the same.
-        if self.seal(Admission::Failed(failed.clone())) {
+        // One that is being closed stays closed; its failure is told all the same, and before its watchers hear of the end.
+        let sealed = self.seal(Admission::Failed(failed.clone()));
+        if self.report(&failed) && self.options.on_report.is_none() {
+            tracing::error!(session = %self.id, error = %Chain(&*failed.cause), "session failed");
+        }
+        if sealed {
             self.observers.end_all(&WatchEnd::SessionFailed);
             self.call_closes();
-        }
-        if self.report(&failed) {
-            tracing::error!(session = %self.id, error = %Chain(&*failed.cause), "session failed");
         }
         failed
     }
@@ -197,12 +198,13 @@ impl Inner {
     /// The session is over for this owner: another one has the line, and nothing of the refused commit was written.
     pub(super) fn lose(&self, error: StorageError) {
         let lost = SessionFailed { cause: Arc::new(error) };
-        if self.seal(Admission::NotOwner) {
+        let sealed = self.seal(Admission::NotOwner);
+        if self.report(&lost) && self.options.on_report.is_none() {
+            tracing::warn!(session = %self.id, error = %Chain(&*lost.cause), "session lost to another owner");
+        }
+        if sealed {
             self.observers.end_all(&WatchEnd::Takeover);
             self.call_closes();
-        }
-        if self.report(&lost) {
-            tracing::warn!(session = %self.id, error = %Chain(&*lost.cause), "session lost to another owner");
         }
     }
 

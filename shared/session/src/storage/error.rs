@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use crate::{ConversationId, DocumentId, SessionId};
 
+/// What is said to somebody whose store is damaged.
+const WHAT_TO_DO: &str = "take a backup, or see with `picofleet doctor` what is wrong, save the sessions that can be read with `picofleet \
+                          export` and import them into a new store";
+
 /// The error below, shared, so that every waiter can have it.
 pub type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
@@ -45,7 +49,10 @@ pub enum StorageError {
         session: SessionId,
     },
     /// Opening it failed too often.
-    #[error("session {session} is quarantined: opening it failed too often; look at it and clear the quarantine")]
+    #[error(
+        "session {session} is quarantined: it was opened too often without a commit since; look at it with `picofleet inspect {session}`, and \
+         once the cause is gone let it be opened again with `picofleet retry --session {session}`"
+    )]
     Quarantined {
         /// The session.
         session: SessionId,
@@ -108,6 +115,16 @@ impl StorageError {
     pub fn lost() -> Self {
         let cause = std::io::Error::new(std::io::ErrorKind::BrokenPipe, "the backend ended before it answered");
         Self::Uncertain { operation: "commit".to_owned(), cause: Arc::new(cause) }
+    }
+
+    /// Whether what is stored is damaged, so that trying again meets the same.
+    #[must_use]
+    pub const fn damaged(&self) -> bool {
+        match self {
+            Self::Corrupt(_) => true,
+            Self::Rejected(rejected) => matches!(rejected.reason, Rejection::Damaged { .. }),
+            _ => false,
+        }
     }
 
     /// A failed read or administrative call.
@@ -246,7 +263,7 @@ pub enum Rejection {
         most: usize,
     },
     /// The store is damaged where the batch reads or writes.
-    #[error("{store} is corrupt; restore it from a backup or an export")]
+    #[error("{store} is corrupt; {WHAT_TO_DO}")]
     Damaged {
         /// The store.
         store: String,
@@ -293,7 +310,7 @@ pub enum Rejection {
 
 /// Stored data contradicts itself: absence is never reported for it (section 10).
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{store}: {what} is corrupt: {why}; restore it from a backup or an export")]
+#[error("{store}: {what} is corrupt: {why}; {WHAT_TO_DO}")]
 pub struct Corruption {
     /// The store.
     pub store: String,

@@ -53,6 +53,22 @@ impl Tx {
         Ok(self.store.entry(None, id).await?.map(|(entry, _)| entry))
     }
 
+    /// The same, shared with the transactions that ask for it next: what many tasks read costs them one read.
+    ///
+    /// # Errors
+    /// As [`Tx::entry`].
+    pub async fn entry_shared(&self, id: EntryId) -> Result<Option<Arc<EntryRecord>>, TxError> {
+        self.readable()?;
+        if let Some(kept) = self.state().line.cached_entry(id) {
+            return Ok(Some(kept));
+        }
+        let entry = self.store.entry(None, id).await?.map(|(entry, _)| Arc::new(entry));
+        if let Some(entry) = &entry {
+            self.state().line.keep_entry(Arc::clone(entry));
+        }
+        Ok(entry)
+    }
+
     /// An entry with its decoded data; `None` where it is absent or of another kind.
     ///
     /// # Errors

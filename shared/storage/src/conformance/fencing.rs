@@ -1,6 +1,6 @@
 //! Who owns the line of a session (`protocol.md` 1 and 4).
 
-use picofleet_session::storage::{Fence, Head, SessionCreate, SessionState, StorageError};
+use picofleet_session::storage::{Fence, Head, OPENS_MAX, SessionCreate, SessionState, StorageError};
 use picofleet_session::{Epoch, SessionId};
 
 use super::records::{cid, conversation, eid, entry};
@@ -139,6 +139,31 @@ pub async fn three_opens_without_a_commit_quarantine(mut world: World) {
     store.set_quarantined(world.session, false).await.unwrap();
     assert_eq!(store.session(world.session).await.unwrap().unwrap().state, SessionState::Active);
     assert_eq!(store.open(world.session, fence()).await.unwrap().opened().opens, 1);
+}
+
+/// Cleared, the count begins again for every later owner, also where nobody opened the session before the process ended.
+pub async fn a_cleared_quarantine_lasts(mut world: World) {
+    world.root().await;
+    world.restart().await;
+    world.same_store().set_quarantined(world.session, false).await.unwrap();
+    for _ in 0..OPENS_MAX {
+        world.same_store().open(world.session, fence()).await.unwrap();
+        world.restart().await;
+    }
+    let refused = world.same_store().open(world.session, fence()).await.err();
+    assert!(matches!(refused, Some(StorageError::Quarantined { .. })), "{refused:?}");
+    world.restart().await;
+    world.same_store().set_quarantined(world.session, false).await.unwrap();
+    world.restart().await;
+    let store = world.same_store();
+    assert_eq!(store.session(world.session).await.unwrap().unwrap().state, SessionState::Active);
+    assert_eq!(store.reader(world.session).await.unwrap().head().await.unwrap().opens, 0);
+    for opens in 1..=OPENS_MAX {
+        assert_eq!(world.same_store().open(world.session, fence()).await.unwrap().opened().opens, opens);
+        world.restart().await;
+    }
+    let refused = world.same_store().open(world.session, fence()).await.err();
+    assert!(matches!(refused, Some(StorageError::Quarantined { .. })), "{refused:?}");
 }
 
 /// A commit starts the count again.

@@ -1,10 +1,7 @@
 //! The chain of commits: its beginning and its fences (`protocol.md` 1 and 4).
 
-use picofleet_session::storage::{Fence, Head, StorageError};
+use picofleet_session::storage::{Fence, Head, OPENS_MAX, StorageError};
 use picofleet_session::{CommitToken, Epoch, FIRST_MINTED_ID, Millis, Seq, SessionId};
-
-/// How often a session is opened in a row without a later commit; the next open is refused (`protocol.md` 4).
-pub(crate) const OPENS_MAX: u32 = 3;
 
 /// Why a fence is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -113,19 +113,14 @@ impl Place {
 
     /// A failure after which nothing of the operation is in the file.
     pub(super) fn rejected(&self, operation: &str, error: rusqlite::Error) -> StorageError {
-        let damage = damage(&error);
         let reason = match error.sqlite_error_code() {
             // Trying again would meet the same damage.
-            _ if damage.is_some() => Rejection::Damaged { store: self.name() },
+            _ if damage(&error).is_some() => Rejection::Damaged { store: self.name() },
             Some(ErrorCode::DiskFull) => Rejection::DiskFull { store: self.name() },
             Some(ErrorCode::ReadOnly) => Rejection::ReadOnly { store: self.name() },
             _ => Rejection::Unavailable { operation: format!("{operation} in {}", self.name()) },
         };
-        let cause: picofleet_session::storage::Cause = match damage {
-            Some(why) => Arc::new(self.corrupt("the file", why)),
-            None => Arc::new(error),
-        };
-        StorageError::Rejected(StorageRejected { reason, cause: Some(cause) })
+        StorageError::Rejected(StorageRejected { reason, cause: Some(Arc::new(error)) })
     }
 
     fn unavailable(&self, operation: &str, cause: impl std::error::Error + Send + Sync + 'static) -> StorageError {
@@ -182,11 +177,20 @@ impl Place {
     }
 }
 
+/// Damage, also where SQLite does not see it: pages may be whole and hold what this program never wrote. No statement of ours asks for
+/// what a constraint refuses or a column does not hold, since the rules have judged every write before.
 fn damage(error: &rusqlite::Error) -> Option<String> {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Some(error.to_string()),
-        _ => None,
-    }
+    let damaged = match error {
+        rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::FromSqlConversionFailure(..)
+        | rusqlite::Error::IntegralValueOutOfRange(..)
+        | rusqlite::Error::Utf8Error(..) => true,
+        _ => matches!(
+            error.sqlite_error_code(),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch)
+        ),
+    };
+    damaged.then(|| error.to_string())
 }
 
 /// Whether a COMMIT that failed in this way can't have left its last frame in the log, see `group`.

@@ -4,7 +4,7 @@ use picofleet_harness::host::ConversationOptions;
 use picofleet_harness::usage::UsageState;
 use picofleet_harness_tests::{Reply, scenario};
 use picofleet_session::SubmissionStatus;
-use picofleet_session::message::Usage;
+use picofleet_session::message::{Cost, Usage};
 
 use super::frame;
 
@@ -71,4 +71,25 @@ scenario!(x086_the_session_sums_its_conversations, async |kit| {
     assert_eq!((sum.models["p/m"].reasoning, sum.models["p/m"].cache_write_1h), (Some(5), Some(0)));
     let of_fork = fork.usage().await.unwrap();
     assert_eq!((of_fork.models["p/m"].input, of_fork.models["p/m"].reasoning), (10, None), "each keeps its own");
+});
+
+// Numbers that no provider can mean: the answer counts without them, and says so.
+scenario!(a_usage_that_nobody_can_mean_ends_nothing, async |kit| {
+    let cost = |total| Cost { total, ..Cost::default() };
+    let hostile = [
+        Usage { input: u64::MAX, output: 2, total_tokens: u64::MAX, ..Usage::default() },
+        Usage { cache_read: 1 << 53, output: 3, cost: cost(1e300), ..Usage::default() },
+        Usage { output: 4, total_tokens: 4, cost: cost(f64::NAN), ..Usage::default() },
+        Usage { output: 5, total_tokens: 5, cost: cost(f64::INFINITY), ..Usage::default() },
+    ];
+    for (number, usage) in hostile.into_iter().enumerate() {
+        let record = kit.turn(&format!("a{number}"), Reply::text("x").begun(usage).usage(usage)).await;
+        assert_eq!(record.status(), SubmissionStatus::Done, "{usage:?}");
+    }
+    let root = kit.root().await;
+    let sum = root.usage().await.unwrap().models["p/m"];
+    assert_eq!((sum.input, sum.output, sum.total_tokens, sum.cost.total), (0, 14, 14, 0.0));
+    let entries = kit.entries(&root).await;
+    let told = entries.iter().filter(|entry| format!("{:?}", entry.model).contains("usage_out_of_range")).count();
+    assert_eq!(told, 4);
 });

@@ -17,6 +17,7 @@ impl SessionLine {
         let value = match read {
             Read::Task(id) => json(self.task(id).await?.as_ref()),
             Read::Entry(id) => json(store.entry(None, id).await?.map(|(entry, _)| entry).as_ref()),
+            Read::Call { answer, call } => json(self.call_of(answer, &call).await?.as_ref()),
             Read::Submission(id) => json(self.submission(id).await?.as_ref()),
             Read::Context { conversation, at } => {
                 return Ok(Answer::Transcript(Box::new(self.session().transcript(conversation, at).await?)));
