@@ -29,7 +29,7 @@ pub struct Reply {
     held: bool,
     /// It comes later: the time between fetches, where the provider says one.
     deferred: Option<Option<u64>>,
-    /// Its price is no JSON number.
+    /// Its duration is no JSON number.
     broken: bool,
     /// What its beginning says that it spent.
     begun: Usage,
@@ -116,7 +116,7 @@ impl Reply {
         self.held()
     }
 
-    /// Its price is no JSON number.
+    /// Its duration is no JSON number.
     #[must_use]
     pub fn broken(mut self) -> Self {
         self.broken = true;
@@ -325,7 +325,7 @@ fn whole(reply: &Reply, empty: &AssistantMessage, model: &Model, handle: Option<
         message.error_message = Some(error.clone());
     }
     if reply.broken {
-        message.usage.cost.total = f64::NAN;
+        message.duration_ms = Some(f64::NAN);
     }
     message
 }
