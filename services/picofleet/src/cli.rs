@@ -11,6 +11,7 @@ use crate::doctor::DoctorArgs;
 use crate::export::ExportArgs;
 use crate::import::ImportArgs;
 use crate::inspect::InspectArgs;
+use crate::migrate::MigrateArgs;
 use crate::output::Format;
 use crate::retry::RetryArgs;
 use crate::run::RunArgs;
@@ -73,6 +74,8 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Copy a whole SQLite store to a new file, as of one commit, also while it is in use
     Backup(BackupArgs),
+    /// Make a PostgreSQL database ready, or bring it up to this version; any number of processes may do it at once
+    Migrate(MigrateArgs),
     /// Let a quarantined session be opened again, once what ended its processes is gone
     Retry(RetryArgs),
     /// Look at the configuration

@@ -7,12 +7,13 @@ pub(crate) mod print;
 mod store;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use picofleet_models::config::{Defaults, Providers};
 use picofleet_models::registry::read_file;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 pub use store::{StoreUrl, StoreUrlError};
 
@@ -36,14 +37,28 @@ pub struct Config {
     pub tools: Tools,
 }
 
-/// The `[storage]` table.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// The `[storage]` table. Shown without the password of a database.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Storage {
-    /// `sqlite:PATH`, `jsonl:DIR` or `memory:`; see [`StoreUrl`].
+    /// `sqlite:PATH`, `jsonl:DIR`, `postgres://USER@HOST/DATABASE` or `memory:`; see [`StoreUrl`].
+    #[serde(serialize_with = "without_password")]
     pub url: String,
     /// Whether a loss of power is provided for; see [`StoreUrl::open`].
     pub fsync: bool,
+}
+
+fn without_password<S: Serializer>(url: &str, to: S) -> Result<S::Ok, S::Error> {
+    match url.parse() {
+        Ok(StoreUrl::Postgres(url)) => to.collect_str(&url),
+        _ => to.serialize_str(url),
+    }
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Storage").field("url", &self.url.parse::<StoreUrl>()).field("fsync", &self.fsync).finish()
+    }
 }
 
 impl Default for Storage {

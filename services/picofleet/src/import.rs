@@ -43,8 +43,7 @@ pub(crate) async fn import(args: ImportArgs, config: &Config, format: Format) ->
     let name = file.as_ref().map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
     // Before the store, which is made where there is none.
     let (lines, count) = lines::lines(file).with_context(|| format!("read {name}"))?;
-    let (opening, fsync) = (url.clone(), config.storage.fsync);
-    let store = tokio::task::spawn_blocking(move || opening.open(fsync)).await.context("open the store")??;
+    let store = url.open(config.storage.fsync).await?;
     let clock = Clock::system();
     let id = if args.keep_id { ImportId::Keep } else { ImportId::New };
     let imported = store.import(ImportTarget { id, tenant: Tenant::default(), at: clock.now() }, lines).await;

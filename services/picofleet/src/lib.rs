@@ -17,6 +17,7 @@ mod import;
 mod inspect;
 mod limits;
 mod log;
+mod migrate;
 mod models;
 mod output;
 mod retry;
@@ -114,6 +115,10 @@ fn dispatch(cli: cli::Cli, registry: impl FnOnce() -> anyhow::Result<Registry>) 
             cli::Command::Backup(args) => {
                 let config = args.store.look_config(configuration)?;
                 backup::backup(args, &config, format).await
+            }
+            cli::Command::Migrate(args) => {
+                let config = args.store.look_config(configuration)?;
+                migrate::migrate(args, &config, format).await
             }
             cli::Command::Retry(args) => {
                 let config = args.store.look_config(configuration)?;

@@ -1,6 +1,6 @@
 //! `picofleet retry`: a quarantined session may be opened again.
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use picofleet_session::SessionId;
 use picofleet_session::storage::{OPENS_MAX, SessionState, Store};
@@ -33,8 +33,7 @@ pub(crate) async fn retry(args: RetryArgs, config: &Config, format: Format) -> a
     let looked = refused_opens(&*seen, &url, args.session).await;
     seen.close().await?;
     looked?;
-    let (opening, fsync) = (url.clone(), config.storage.fsync);
-    let store = tokio::task::spawn_blocking(move || opening.open(fsync)).await.context("open the store")??;
+    let store = url.open(config.storage.fsync).await?;
     let done = clear(&*store, &url, args.session).await;
     // What went wrong first is what is said.
     let closed = store.close().await;

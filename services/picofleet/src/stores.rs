@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use clap::Args;
 use picofleet_session::SessionId;
 use picofleet_session::storage::{Head, PAGE_MAX, SessionQuery, SessionRecord, StorageError, Store};
@@ -14,7 +13,8 @@ use crate::failure::Failure;
 /// The store of a command.
 #[derive(Args)]
 pub(crate) struct StoreArgs {
-    /// The store, instead of the configured one: a SQLite file, or a URL such as jsonl:DIR
+    /// The store, instead of the configured one: a SQLite file, or a URL such as jsonl:DIR. Put the URL of a database with a password
+    /// into PICOFLEET_STORAGE__URL: others see command lines
     #[arg(long, value_name = "FILE|URL")]
     store: Option<String>,
 }
@@ -45,8 +45,7 @@ impl StoreArgs {
     /// Opens it to be looked at: nothing is written, and whoever uses it is not disturbed.
     pub(crate) async fn look(&self, config: &Config) -> anyhow::Result<(StoreUrl, Arc<dyn Store>)> {
         let url = self.url(config)?;
-        let opening = url.clone();
-        let store = tokio::task::spawn_blocking(move || opening.look()).await.context("open the store")??;
+        let store = url.look().await?;
         Ok((url, store))
     }
 }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use picofleet_harness::effects::Services;
 use picofleet_harness::host::{Conversation, Harness};
@@ -77,9 +77,8 @@ impl Work {
             // It would be made, to find nothing in it.
             bail!(session::none(&target, &url));
         }
-        let (opening, fsync) = (url.clone(), config.storage.fsync);
         let workspace = target.workspace.as_deref().unwrap_or(&config.tools.workspace);
-        let store = tokio::task::spawn_blocking(move || opening.open(fsync)).await.context("open the store")??;
+        let store = url.open(config.storage.fsync).await?;
         let services = crate::services::in_workspace(services, config, workspace).await?;
         Ok(Self { target, url, store, services, fresh })
     }
@@ -137,7 +136,9 @@ impl Work {
         let conversation = conversation.or(self.target.conversation).unwrap_or(ROOT_CONVERSATION_ID);
         let what = if aborted { "the abort is completed" } else { "the work goes on" };
         let text = match self.url {
-            StoreUrl::Sqlite(_) | StoreUrl::Jsonl(_) => format!("left; {what} with: {}", self.again(command, session, conversation)),
+            StoreUrl::Sqlite(_) | StoreUrl::Jsonl(_) | StoreUrl::Postgres(_) => {
+                format!("left; {what} with: {}", self.again(command, session, conversation))
+            }
             StoreUrl::Memory => "left; the work is gone, since its store was the memory of this process".to_owned(),
         };
         Failure::Left { text, code }.into()

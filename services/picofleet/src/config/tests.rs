@@ -144,7 +144,7 @@ fn what_does_not_hold_together_has_its_line() {
         ("[defaults]\n\nmodel = \"a/m\"\n".to_owned(), "p.toml:3: defaults.model: there is no provider"),
         ("tools.workspace = \"\"\n".to_owned(), "p.toml:1: tools.workspace: it names no folder"),
         ("[tools]\nuser = { id = 4294967295, group = 1 }\n".to_owned(), "p.toml:2: tools.user: 4294967295 is no user"),
-        ("[storage]\nurl = \"postgres://u:hunter2@db/x\"\n".to_owned(), "p.toml:2: storage.url: this build cannot open PostgreSQL"),
+        ("[storage]\nurl = \"postgres://u:hunter2@db\"\n".to_owned(), "p.toml:2: storage.url: the URL of a database is"),
     ] {
         let error = error(&text, &[]);
         assert!(error.contains(expected) && !error.contains("hunter2"), "{error}");
@@ -181,14 +181,23 @@ fn a_store_url_names_what_this_build_can_open() {
     assert_eq!(parsed("jsonl:./a"), Ok(StoreUrl::Jsonl("./a".into())));
     assert_eq!(parsed("jsonl:./a").unwrap().to_string(), "jsonl:./a");
     assert_eq!(parsed("memory:"), Ok(StoreUrl::Memory));
+    for url in ["postgres://u:hunter2@h:5432/d?sslmode=require", "postgresql://h:5432/d", "postgres://h:5432/d?password=hunter2"] {
+        let parsed = parsed(url).unwrap();
+        assert_eq!(
+            (parsed.to_string(), format!("{parsed:?}")),
+            ("postgres://h:5432/d".to_owned(), "Postgres(postgres://h:5432/d)".to_owned())
+        );
+    }
     for (url, error) in [
         ("sqlite:", StoreUrlError::Path),
         ("sqlite://a.db", StoreUrlError::Path),
         ("sqlite::memory:", StoreUrlError::Path),
         ("sqlite:a.db?mode=ro", StoreUrlError::Path),
         ("memory:x", StoreUrlError::Rest),
-        ("postgres://u:p@h/d", StoreUrlError::Postgres),
-        ("postgresql://h/d", StoreUrlError::Postgres),
+        ("postgres:d", StoreUrlError::Postgres),
+        ("postgres://h", StoreUrlError::Postgres),
+        ("postgresql:///d", StoreUrlError::Postgres),
+        ("postgres://h/?user=u", StoreUrlError::Postgres),
         ("jsonl:", StoreUrlError::Path),
         ("jsonl://x", StoreUrlError::Path),
         ("picofleet.db", StoreUrlError::Unknown),

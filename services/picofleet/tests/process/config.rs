@@ -71,7 +71,7 @@ async fn what_is_wrong_is_told_with_its_line() {
     for (text, expected) in [
         ("[storage]\n\nspeed = 3\n", "picofleet.toml:3: unknown field `speed`"),
         ("[storage\n", "picofleet.toml:1: "),
-        ("[storage]\nurl = \"postgres://u:hunter2@db/x\"\n", "picofleet.toml:2: storage.url: this build cannot open PostgreSQL"),
+        ("[storage]\nurl = \"postgres://u:hunter2@db\"\n", "picofleet.toml:2: storage.url: the URL of a database is"),
         (
             "[storage]\nurl = \"jsonl:\"\n",
             "picofleet.toml:2: storage.url: sqlite: is followed by the path of a file, jsonl: by that of a directory",
@@ -131,11 +131,11 @@ async fn a_bad_variable_is_named_and_good_ones_are_not() {
     let mut place = Place::new();
     place.write("picofleet.toml", "[storage]\nurl = \"memory:\"\n");
     place.set("PICOFLEET_TOOLS__WORKSPACE", "elsewhere");
-    place.set("PICOFLEET_STORAGE__URL", "postgres://u:hunter2@db/x");
+    place.set("PICOFLEET_STORAGE__URL", "postgres://u:hunter2@db");
     // No override: it has no section.
     place.set("PICOFLEET_VECTORS", "x");
     let told = place.run(&["config", "check"]).await.with(64);
-    assert!(told.contains("PICOFLEET_STORAGE__URL: storage.url: this build cannot open PostgreSQL"), "{told}");
+    assert!(told.contains("PICOFLEET_STORAGE__URL: storage.url: the URL of a database is"), "{told}");
     assert!(!told.contains("WORKSPACE") && !told.contains("VECTORS") && !told.contains("hunter2"), "{told}");
 }
 

@@ -96,7 +96,7 @@ async fn a_damaged_session_is_named() {
     assert!(member(&json[0], "problem").starts_with(&problem));
     for refused in [place.run(&["run", "more", "--continue"]).await, place.run(&["inspect", &damaged]).await] {
         let text = refused.with(1);
-        assert!(text.contains("line 1 is corrupt") && text.contains("restore it from a backup"), "{text}");
+        assert!(text.contains("line 1 is corrupt") && text.contains("take a backup"), "{text}");
     }
     // One that is used later is gone on with, and the damaged one is told.
     later().await;
@@ -223,7 +223,7 @@ async fn what_is_no_store_is_left_as_it_was() {
         ("jsonl:text/notes", "text/notes is no directory"),
         ("nowhere/a.db", "there is no directory nowhere; make it"),
         ("empty.db", "empty.db is empty, and no store is"),
-        ("pg://h/d", "no store has such a URL; use sqlite:PATH, jsonl:DIR or memory:"),
+        ("pg://h/d", "no store has such a URL; use sqlite:PATH, jsonl:DIR, postgres://USER@HOST/DATABASE or memory:"),
         ("s3://h/d", "no store has such a URL"),
     ] {
         let refused = place.run(&["run", "hello", "--store", store]).await.with(64);

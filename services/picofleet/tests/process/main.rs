@@ -8,6 +8,7 @@ mod kill;
 mod looks;
 mod models;
 mod place;
+mod postgres;
 mod proxy;
 mod quarantine;
 mod run;

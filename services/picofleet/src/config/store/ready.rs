@@ -47,7 +47,7 @@ pub(super) fn to_write(url: &StoreUrl) -> anyhow::Result<()> {
             }
             writable(path, "sessions are written there")
         }
-        StoreUrl::Memory => Ok(()),
+        StoreUrl::Memory | StoreUrl::Postgres(_) => Ok(()),
     }
 }
 
