@@ -23,6 +23,7 @@ use crate::work::{Interrupts, Leaving, Work, configure, model, tools};
 /// A conversation that is talked with.
 pub(super) struct Talk<'a> {
     work: &'a Work,
+    engine: &'a Engine,
     harness: Harness,
     conversation: Conversation,
     events: AgentEvents,
@@ -36,13 +37,13 @@ pub(super) struct Talk<'a> {
 }
 
 impl<'a> Talk<'a> {
-    pub(super) async fn begin(engine: &Engine, session: SessionId, work: &'a Work, input: &Input) -> anyhow::Result<Self> {
+    pub(super) async fn begin(engine: &'a Engine, session: SessionId, work: &'a Work, input: &Input) -> anyhow::Result<Self> {
         let harness = engine.harness(session);
         let conversation = work.conversation(&harness).await?;
         configure(&conversation, work).await?;
         let events = conversation.events().await?;
         let (show, calls) = (Show::new(), JoinSet::new());
-        let mut talk = Self { work, harness, conversation, events, show, busy: false, calls, warned: false };
+        let mut talk = Self { work, engine, harness, conversation, events, show, busy: false, calls, warned: false };
         let model = talk.conversation.model().await?;
         talk.show.note(&format!("session {session}, {}; /help shows the commands", name(model.as_ref())));
         talk.attach()?;
@@ -103,7 +104,7 @@ impl<'a> Talk<'a> {
     }
 
     fn happened(&mut self, batch: Option<Vec<AgentEvent>>) -> anyhow::Result<()> {
-        let Some(batch) = batch else { bail!("the session ended") };
+        let Some(batch) = batch else { return Err(self.engine.session_ended()) };
         for event in &batch {
             match event {
                 AgentEvent::RunStart { .. } => self.busy = true,
