@@ -153,6 +153,8 @@ impl Cluster {
         if let Some(coordinator) = self.coordinator.take() {
             self.network.set(None);
             coordinator.killed.cancel();
+            // An opening runs on a task of its own, which would outlive the process here.
+            coordinator.coordinator.seal();
             for part in coordinator.parts {
                 part.abort();
             }
