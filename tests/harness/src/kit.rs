@@ -288,7 +288,7 @@ impl Kit {
     /// Stops, opens the store again and starts; the session opens as [`Kit::resume`] says.
     pub async fn restart(&mut self) {
         self.stop().await;
-        if self.backing != Backing::Memory {
+        if self.directory.is_some() || self.backing == Backing::Postgres {
             self.store.close().await.unwrap();
             self.store = store(self.backing, self.directory.as_ref()).await;
         }
