@@ -96,7 +96,7 @@ async fn a_damaged_session_is_named() {
     assert!(member(&json[0], "problem").starts_with(&problem));
     for refused in [place.run(&["run", "more", "--continue"]).await, place.run(&["inspect", &damaged]).await] {
         let text = refused.with(1);
-        assert!(text.contains("line 1 is corrupt") && text.contains("take a backup"), "{text}");
+        assert!(text.contains("line 1 is corrupt") && text.contains("restore it from a backup"), "{text}");
     }
     // One that is used later is gone on with, and the damaged one is told.
     later().await;

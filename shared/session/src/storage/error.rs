@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{ConversationId, DocumentId, SessionId};
 
 /// What is said to somebody whose store is damaged.
-const WHAT_TO_DO: &str = "take a backup, or see with `picofleet doctor` what is wrong, save the sessions that can be read with `picofleet \
+const WHAT_TO_DO: &str = "restore it from a backup, or see with `picofleet doctor` what is wrong, save the sessions that can be read with `picofleet \
                           export` and import them into a new store";
 
 /// The error below, shared, so that every waiter can have it.
