@@ -207,9 +207,7 @@ impl Tree {
         if task.abort_requested {
             return self.owned_work(id).is_empty().then_some(Mode::Abort);
         }
-        let mut siblings = self.fail_fast_waits().filter(|on| on.contains(&id));
-        let marked = self.below_cancelled(id) || siblings.any(|on| on.iter().any(|task| self.ended_badly(*task)));
-        let starts = !marked
+        let starts = !self.marks(id)
             && match &task.state {
                 TaskState::Waiting { on, .. } => !self.waits_on(on),
                 TaskState::Sleeping { until, .. } => *until <= now,
